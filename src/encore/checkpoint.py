@@ -1,0 +1,171 @@
+"""Saving state so that it survives a kill at any moment, and loading it without executing anything.
+
+A checkpoint is one safetensors file: the tensors of a nested state under numbered names, and in the
+header, as JSON, all the rest: the state's shape with its numbers and texts, the configuration, and a
+checksum over everything. It is written beside its final place, flushed to the disk and then renamed, so
+that at the final place there is always a whole checkpoint: the new one or the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from encore.errors import EncoreError
+from encore.version import VERSION
+
+FORMAT = "1"  # of the file; raised when an older Encore could not read it
+
+
+def save(path: Path, kind: str, described: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write a state and the configuration it belongs to, atomically.
+
+    Args:
+        path: the final place.
+        kind: what the state is of, "learner" or "run"; loading asks for the same.
+        described: the configuration, as JSON values.
+        state: nested dictionaries and lists of tensors, numbers, texts and None.
+    """
+    tensors: dict[str, Tensor] = {}
+    tree = _take_out_tensors(state, tensors)
+    content = json.dumps({"encore": VERSION, "kind": kind, "described": described, "state": tree})
+    metadata = {"format": FORMAT, "content": content, "checksum": _checksum(content, tensors)}
+    with written_atomically(path) as unfinished:
+        save_file(tensors, unfinished, metadata)
+
+
+def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what `save` wrote: the configuration and the state. Tensors come back on the CPU."""
+    if not path.is_file():
+        raise EncoreError(f"there is no checkpoint at {path}")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            # Cloned, because the tensors are views of the file, which the next checkpoint replaces.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise EncoreError(
+            f"{path} is truncated or is not an Encore checkpoint ({error}); restore it from a copy, "
+            "or delete it to start afresh"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        found = f"has format {metadata['format']}" if "format" in metadata else "was not written by Encore"
+        raise EncoreError(
+            f"{path} {found}, and this is Encore {VERSION}, which reads checkpoints of format {FORMAT}"
+        )
+    content = metadata.get("content", "")
+    if metadata.get("checksum") != _checksum(content, tensors):
+        raise EncoreError(
+            f"{path} was altered or damaged: its checksum does not match; restore it from a copy, "
+            "or delete it to start afresh"
+        )
+    header = json.loads(content)
+    if header["kind"] != kind:
+        raise EncoreError(f"{path} is the checkpoint of a {header['kind']}, not of a {kind}")
+    return header["described"], _put_back_tensors(header["state"], tensors)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as readable JSON, atomically."""
+    with written_atomically(path) as unfinished:
+        unfinished.write_text(_readable(value) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[Path]:
+    """Give a place to write to, whose content then appears at the path at once or not at all.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with written_atomically(place) as unfinished:
+    ...     _ = unfinished.write_text("whole")
+    >>> place.read_text()
+    'whole'
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        unfinished.touch()
+        mode = unfinished.stat().st_mode  # as the user's other files; safetensors makes files private
+        yield unfinished
+        unfinished.chmod(mode)
+        _flush(unfinished, os.O_RDWR)
+        unfinished.replace(path)
+        _flush(path.parent, os.O_RDONLY)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise EncoreError(
+            f"{path} could not be written: {reason}; make room or choose another place"
+        ) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _readable(value: Any, margin: str = "") -> str:
+    """Return JSON with a line for each entry of a dictionary or of a list that holds others."""
+    inner = margin + "  "
+    if isinstance(value, dict) and value:
+        lines = [f"{inner}{json.dumps(str(key))}: {_readable(held, inner)}" for key, held in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
+    if isinstance(value, list | tuple) and any(isinstance(held, list | tuple | dict) for held in value):
+        lines = [inner + _readable(held, inner) for held in value]
+        return "[\n" + ",\n".join(lines) + f"\n{margin}]"
+    return json.dumps(value)
+
+
+def _flush(path: Path, mode: int) -> None:
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _take_out_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return the value as JSON, each tensor replaced by its number."""
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensor = value.detach().cpu().contiguous()
+        # The format has no shared tensors: a view of one that is already taken out becomes a copy.
+        taken = {other.untyped_storage().data_ptr() for other in tensors.values()}
+        tensors[name] = tensor.clone() if tensor.untyped_storage().data_ptr() in taken else tensor
+        return {"tensor": name}
+    return _map_containers(value, lambda inner: _take_out_tensors(inner, tensors), taking_out=True)
+
+
+def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict) and "tensor" in value:
+        return tensors[value["tensor"]]
+    return _map_containers(value, lambda inner: _put_back_tensors(inner, tensors), taking_out=False)
+
+
+def _map_containers(value: Any, convert: Callable[[Any], Any], taking_out: bool) -> Any:
+    """Convert what is inside a container. A dictionary is kept as a list of pairs: JSON has only text keys."""
+    if isinstance(value, dict) and taking_out:
+        return {"pairs": [[key, convert(inner)] for key, inner in value.items()]}
+    if isinstance(value, dict):
+        return {key: convert(inner) for key, inner in value["pairs"]}
+    if isinstance(value, list | tuple):
+        return [convert(inner) for inner in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a state may hold tensors, numbers and texts, not {type(value).__name__}")
+
+
+def _checksum(content: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(content.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

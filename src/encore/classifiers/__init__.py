@@ -1,0 +1,1 @@
+"""How questions are answered from a model and its memory: one classifier a file."""

@@ -1,0 +1,44 @@
+"""Answer with the class whose remembered examples look most alike."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from encore.interfaces import Model
+from encore.memory import Memory
+
+CHUNK = 256  # exemplars encoded at a time
+
+
+class NearestClassMean:
+    """The class with the nearest prototype: the mean of its exemplars' features, all of unit length.
+
+    Prototype of class c: mu_c = normalise(mean over its slots of normalise(features(image))), from raw
+    images. Score: minus the squared distance between mu_c and the image's normalised features. A class
+    without an exemplar in memory cannot be predicted.
+    """
+
+    def __init__(self) -> None:
+        self._prototypes: Tensor  # [num_classes, F]
+        self._known: Tensor  # bool [num_classes]
+
+    def fit(self, model: Model, memory: Memory) -> None:
+        """Encode all filled slots, and average them by class."""
+        images, labels = memory.filled()
+        features = torch.cat([_encode(model, chunk.float() / 255) for chunk in images.split(CHUNK)])
+        num_classes = model.num_classes
+        sums = features.new_zeros(num_classes, model.num_features).index_add_(0, labels, features)
+        self._known = torch.zeros(num_classes, dtype=torch.bool, device=labels.device)
+        self._known[labels] = True
+        self._prototypes = F.normalize(sums, dim=1)  # a mean has the direction of the sum
+
+    def scores(self, model: Model, images: Tensor) -> Tensor:
+        """Return minus the squared distances [N, num_classes]; minus infinity without an exemplar."""
+        nearness = _encode(model, images) @ self._prototypes.T  # |a - b|^2 = 2 - 2 a.b for unit vectors
+        return (2 * nearness - 2).masked_fill(~self._known, -torch.inf)
+
+
+def _encode(model: Model, images: Tensor) -> Tensor:
+    return F.normalize(model.features(images), dim=1)

@@ -1,0 +1,290 @@
+"""The command line: one function for each verb.
+
+What is heavy is imported inside the verbs, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from encore.errors import EncoreError
+from encore.settings import (
+    PlanSettings,
+    RehearsalSettings,
+    RunSettings,
+    StreamSettings,
+    TrainingSettings,
+)
+from encore.version import VERSION
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP = """Learn from a stream that never repeats, and do not forget.
+
+For each small incoming batch, rehearse K times against a fixed-size memory, with a fresh random
+augmentation each time: repeated augmented rehearsal (RAR)."""
+
+_OUTPUT = Group("The runs", sort_key=5)
+Quietly = Annotated[bool, Parameter(help="Show nothing but errors.", negative=(), group=_OUTPUT, show_default=False)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Answer a command line; return the exit status: 0, 2 for a mistake, 128 + n for signal n."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        make_app(tokens)(tokens, exit_on_error=False, print_error=False)
+    except (EncoreError, CycloptsError) as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except SystemExit as request:
+        return request.code if isinstance(request.code, int) else 0
+    return 0
+
+
+def make_app(tokens: Sequence[str]) -> App:
+    """Return the verbs; `run` has the options of just those parts that the tokens choose."""
+    app = App(name="encore", help=HELP, version=VERSION, version_flags=["--version"])
+    run_verb: Any = run
+    if "run" in tokens:
+        # The parts' options are the arguments of their constructors: known once the parts are chosen.
+        options = _options_class(tokens)
+        run.__annotations__["part_options"] = Annotated[options, Parameter(name="*")]
+        assert run.__kwdefaults__ is not None
+        run.__kwdefaults__["part_options"] = options()
+    for verb in (run_verb, resume, show, list_parts, theory):
+        app.command(verb, name="list" if verb is list_parts else None)
+    data = App(name="data", help="Benchmarks' files: what there is, getting it, checking it.")
+    for verb in (data_list, data_fetch, data_check):
+        data.command(verb, name=verb.__name__.removeprefix("data_"))
+    app.command(data)
+    return app
+
+
+def run(
+    *,
+    stream: StreamSettings = StreamSettings(),  # noqa: B008 - frozen
+    rehearsal: RehearsalSettings = RehearsalSettings(),  # noqa: B008
+    plan: PlanSettings = PlanSettings(),  # noqa: B008
+    training: TrainingSettings = TrainingSettings(),  # noqa: B008
+    part_options: Any = None,
+    seeds: Annotated[
+        tuple[int, ...],
+        Parameter(
+            help="One run for each. [default: 0]",
+            consume_multiple=True,
+            negative=(),
+            group=_OUTPUT,
+            show_default=False,
+        ),
+    ] = (0,),
+    out: Annotated[
+        Path | None,
+        Parameter(help="Directory to write, new or empty; else one in runs/, named by the time.", group=_OUTPUT),
+    ] = None,
+    quiet: Quietly = False,
+) -> None:
+    """Train over a stream, one run for each seed, and write a record of each."""
+    from encore import launch
+
+    chosen = {key.replace("__", "."): value for key, value in dataclasses.asdict(part_options).items()}
+    settings = RunSettings(stream, rehearsal, plan, training, chosen)
+    named = f"{datetime.now():%Y-%m-%d-%H%M%S}-{stream.benchmark}-{rehearsal.method}"
+    directory = out or Path("runs") / named
+    _train(lambda display: launch.start(settings, seeds, directory, display), directory, quiet)
+
+
+def resume(directory: Path, *, quiet: Quietly = False) -> None:
+    """Finish whatever in a directory is unfinished, with the same bits as without the interruption.
+
+    Parameters
+    ----------
+    directory
+        What was given to `encore run` as --out.
+    """
+    from encore import launch
+
+    _train(lambda display: launch.resume(directory, display), directory, quiet)
+
+
+def show(*directories: Path) -> None:
+    """Show the results of runs: one directory in detail, several side by side.
+
+    Parameters
+    ----------
+    directories
+        Directories of runs, or directories that hold such directories.
+    """
+    from encore.results import show_results
+
+    show_results(_console(), [Path(directory) for directory in directories])
+
+
+def list_parts(kind: str | None = None) -> None:
+    """List what can be chosen, with a line each: benchmarks, methods, controllers, and all other parts.
+
+    Parameters
+    ----------
+    kind
+        For example `methods`; else every kind is listed.
+    """
+    from encore.results import list_kinds
+
+    list_kinds(_console(), kind)
+
+
+def theory(
+    *,
+    benchmark: Annotated[str, Parameter(help="A name from `encore list benchmarks`.")] = "cifar100",
+    memory_size: Annotated[int, Parameter(help="Examples the memory holds (M).")] = 2000,
+    task_sizes: Annotated[
+        tuple[int, ...] | None,
+        Parameter(help="Sizes of the tasks of a stream of your own, instead of a benchmark.", negative=()),
+    ] = None,
+    data_dir: Annotated[Path | None, Parameter(help="Where the benchmark's files are.")] = None,
+) -> None:
+    """Show how much a stream and a memory risk overfitting: lambda, beta_t and the memory's weight.
+
+    By the paper's Proposition 1, experience replay minimises the loss on the current task plus
+    beta_t * lambda times the loss on the memory: the larger that weight, the more the memory is overfitted.
+    """
+    from encore.results import show_theory
+
+    show_theory(_console(), benchmark, memory_size, task_sizes, data_dir)
+
+
+def data_list(*, data_dir: Path | None = None) -> None:
+    """List the benchmarks with their files: from where, how large, on what terms, and whether present.
+
+    Parameters
+    ----------
+    data_dir
+        Where to look first.
+    """
+    from encore.results import list_data
+
+    list_data(_console(), data_dir)
+
+
+def data_fetch(
+    benchmark: str,
+    *,
+    data_dir: Path | None = None,
+    mirror: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    quiet: Quietly = False,
+) -> None:
+    """Download a benchmark's files, resuming what was begun, and verify them.
+
+    Parameters
+    ----------
+    benchmark
+        A name from `encore list benchmarks`.
+    data_dir
+        Where to put them; else $ENCORE_DATA, else the user's cache directory.
+    mirror
+        Address of a folder to try first; may be given more than once. $ENCORE_MIRRORS, separated by
+        commas, are tried next, and the benchmark's home last.
+    """
+    from encore.results import fetch_data
+
+    fetch_data(_console(), benchmark, data_dir, mirror, quiet)
+
+
+def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
+    """Verify a benchmark's files again, and count its images.
+
+    Parameters
+    ----------
+    benchmark
+        A name from `encore list benchmarks`.
+    data_dir
+        Where to look first.
+    """
+    from encore.results import check_data
+
+    check_data(_console(), benchmark, data_dir)
+
+
+def _train(work: Any, directory: Path, quiet: bool) -> None:
+    from encore.launch import Interrupted
+    from encore.results import show_results
+    from encore.terminal import Live, display_for
+
+    console = _console()
+    display = display_for(console, quiet)
+    try:
+        if isinstance(display, Live):
+            with display:
+                work(display)
+        else:
+            work(display)
+    except Interrupted as interrupted:
+        run = interrupted.run
+        print(
+            f"encore: stopped and saved: seed {run.seed}, task {run.task + 1}, batch {run.batch}; go on with\n"
+            f"  encore resume {interrupted.directory}",
+            file=sys.stderr,
+        )
+        raise SystemExit(128 + interrupted.signal_number) from None
+    if not quiet:
+        show_results(console, [directory])
+        console.print(f"\nwritten to {directory}", highlight=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _refuse(sentence: str) -> int:
+    print(f"encore: error: {' '.join(sentence.split())}", file=sys.stderr)
+    return 2
+
+
+def _options_class(tokens: Sequence[str]) -> type[Any]:
+    """Return a class whose fields are the options of the parts that the tokens choose."""
+    from encore import registry
+    from encore.config import DEFAULT_PARTS
+
+    defaults = RunSettings()
+    recipe = registry.recipe(_value_of("--method", tokens) or defaults.rehearsal.method)
+    names = defaults.named_parts() | dataclasses.asdict(recipe) | DEFAULT_PARTS
+    fields: list[tuple[str, Any, Any]] = []
+    for kind, default in names.items():
+        name = _value_of(f"--{kind}", tokens) or str(default)
+        group = Group(f"Options of the {kind} {name}", sort_key=9)
+        for option, choice in registry.options(kind, name).items():
+            shown = Parameter(
+                name=f"--{kind}.{option.replace('_', '-')}", group=group, negative=(), help=choice.help
+            )
+            annotation: Any = Annotated[functools.reduce(operator.or_, choice.types), shown]
+            fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=choice.default)))
+    made = dataclasses.make_dataclass("PartOptions", fields, frozen=True)
+    made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
+    return made
+
+
+def _value_of(flag: str, tokens: Sequence[str]) -> str | None:
+    for number, token in enumerate(tokens):
+        if token.startswith(f"{flag}="):
+            return token.partition("=")[2]
+        if token == flag and number + 1 < len(tokens):
+            return tokens[number + 1]
+    return None

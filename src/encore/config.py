@@ -1,0 +1,150 @@
+"""Typed settings of a learner and of a run, and their way to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from encore import registry
+from encore.checks import check_count, check_not_negative, check_positive
+from encore.errors import EncoreError, unknown_name
+from encore.settings import RunSettings
+
+AUGMENT_TARGETS = ("both", "memory", "incoming", "none")
+OPERATION_SPACES = ("paper", "authors")
+LEARNER_PARTS = ("model", "retrieval", "retention", "objective", "classifier", "engine")
+DEFAULT_PARTS = {"model": "reduced_resnet18", "engine": "eager"}  # the others are the method's
+
+
+@dataclass(frozen=True)
+class PartChoice:
+    """A part by name, with all its options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """All that decides how a learner learns, but for the plans: see `Learner` for each field."""
+
+    method: str
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    memory_size: int
+    memory_batch_size: int
+    learning_rate: float
+    weight_decay: float
+    augment_target: str
+    operation_space: str
+    parts: Mapping[str, PartChoice]
+    seed: int
+
+    def __post_init__(self) -> None:
+        shape = self.image_shape
+        if len(shape) != 3 or not all(isinstance(side, int) and side >= 1 for side in shape):
+            raise EncoreError(f"image_shape must be (channels, height, width), got {shape!r}")
+        if shape[0] not in (1, 3):
+            raise EncoreError(f"images must have 1 channel (grey) or 3 (colour), got {shape[0]}")
+        check_count("the number of classes", self.num_classes)
+        check_count("the memory size", self.memory_size)
+        check_count("the memory batch size", self.memory_batch_size)
+        check_positive("the learning rate", self.learning_rate)
+        check_not_negative("the weight decay", self.weight_decay)
+        for kind, name, known in (
+            ("augmentation target", self.augment_target, AUGMENT_TARGETS),
+            ("operation space", self.operation_space, OPERATION_SPACES),
+        ):
+            if name not in known:
+                raise unknown_name(kind, name, known)
+
+    def make_part(self, kind: str, *arguments: Any) -> Any:
+        """Construct the chosen part of a kind."""
+        choice = self.parts[kind]
+        return registry.make(kind, choice.name, *arguments, **choice.options)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return dataclasses.asdict(self) | {"image_shape": list(self.image_shape)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> LearnerConfig:
+        """Return the settings that `to_json` described."""
+        parts = {kind: PartChoice(**choice) for kind, choice in value["parts"].items()}
+        return cls(**{**value, "parts": parts, "image_shape": tuple(value["image_shape"])})
+
+
+def resolve_run(settings: RunSettings, benchmark: Any, seed: int) -> LearnerConfig:
+    """Return the learner that a run's settings describe, for one seed of a benchmark."""
+    rehearsal, plan, training = settings.rehearsal, settings.plan, settings.training
+    chosen = {kind: name for kind, name in settings.named_parts().items() if kind in LEARNER_PARTS}
+    options = {
+        key: value for key, value in settings.part_options.items() if key.partition(".")[0] in LEARNER_PARTS
+    }
+    return LearnerConfig(
+        method=registry.resolve("method", rehearsal.method),
+        image_shape=benchmark.image_shape,
+        num_classes=benchmark.num_classes,
+        memory_size=rehearsal.memory_size,
+        memory_batch_size=rehearsal.memory_batch_size,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        augment_target=plan.augment_target,
+        operation_space=plan.operation_space,
+        parts=resolve_parts(rehearsal.method, chosen | options),
+        seed=seed,
+    )
+
+
+def choose_run_part(settings: RunSettings, kind: str) -> PartChoice:
+    """Return a part that belongs to the run and not to its learner: its benchmark or its controller."""
+    return choose_part(kind, str(settings.named_parts()[kind]), _options_of(kind, settings.part_options))
+
+
+def resolve_parts(method: str, choices: Mapping[str, Any]) -> dict[str, PartChoice]:
+    """Return a learner's parts with all their options: the method's own, but for what is chosen here.
+
+    >>> parts = resolve_parts("er", {"classifier": "softmax", "objective.memory_weight": 0.5})
+    >>> parts["classifier"].name
+    'softmax'
+    >>> parts["objective"].options
+    {'memory_weight': 0.5, 'incoming_weight': 1.0}
+    """
+    named = {**DEFAULT_PARTS, **dataclasses.asdict(registry.recipe(method))}
+    for key, name in choices.items():
+        kind = key.partition(".")[0]
+        if kind not in LEARNER_PARTS:
+            raise unknown_name("kind of part", kind, LEARNER_PARTS)
+        if "." not in key and name is not None:
+            named[kind] = name
+    return {kind: choose_part(kind, named[kind], _options_of(kind, choices)) for kind in LEARNER_PARTS}
+
+
+def choose_part(kind: str, name: str, options: Mapping[str, Any]) -> PartChoice:
+    """Return a part with all its options, refusing those it does not have or of a wrong type."""
+    resolved = registry.resolve(kind, name)
+    known = registry.options(kind, resolved)
+    chosen = {option: choice.default for option, choice in known.items()}
+    for option, value in options.items():
+        if option not in known:
+            if not known:
+                raise EncoreError(f"the {kind} {name!r} has no options, so {kind}.{option} cannot be set")
+            raise unknown_name(f"option of the {kind} {name!r} called", option, known)
+        chosen[option] = _check_type(f"{kind}.{option}", value, known[option])
+    return PartChoice(resolved, chosen)
+
+
+def _options_of(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.partition(".")[2]: value for key, value in choices.items() if key.startswith(f"{kind}.")}
+
+
+def _check_type(name: str, value: Any, option: registry.Option) -> Any:
+    """Return the value as the option's type; a whole number will do for a float."""
+    if float in option.types and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) not in option.types:
+        names = " or ".join(kind.__name__ for kind in option.types)
+        raise EncoreError(f"{name} must be of type {names}, got {value!r}")
+    return value

@@ -1,0 +1,1 @@
+"""How hard to rehearse each incoming batch: one controller a file."""

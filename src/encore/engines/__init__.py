@@ -1,0 +1,1 @@
+"""How a rehearsal iteration is executed: one engine a file."""

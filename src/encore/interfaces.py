@@ -1,0 +1,200 @@
+"""The design on one page: what flows between the parts, and what each kind of part must do.
+
+Data walks one way. A stream hands out a `Batch`; a `Controller` answers with a `Plan`; for each of the
+plan's repeats a `Retrieval` picks slots of the memory, both batches are augmented into a `Joint`, and an
+`Objective` leaves gradients on the `Model`; then a `Retention` decides what the memory keeps, and the
+`Feedback` of the last iteration goes back to the controller. A `Classifier` answers questions meanwhile.
+
+Every kind of part lives in a folder of its own, one file per part, found by its file name (registry.py).
+A part's options are the arguments of its constructor. A part that changes while it works is a
+`torch.nn.Module` or has `state_dict` and `load_state_dict`, and is then saved and resumed by itself.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+
+from encore.errors import EncoreError
+
+if TYPE_CHECKING:
+    from encore.memory import Memory
+
+MAX_REPEATS = 100
+MAX_NUM_OPS = 4
+MAX_MAGNITUDE = 30
+
+
+class Batch(NamedTuple):
+    """Images with their labels, on the training device."""
+
+    images: Tensor  # uint8 [B, C, H, W]
+    labels: Tensor  # int64 [B]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How hard to rehearse one incoming batch: the paper's K, P and Q.
+
+    >>> Plan(repeats=10, num_ops=1, magnitude=14)
+    Plan(repeats=10, num_ops=1, magnitude=14)
+    """
+
+    repeats: int = 1  # K: rehearsal iterations for each incoming batch
+    num_ops: int = 0  # P: augmentation operations for each image; 0 is no augmentation
+    magnitude: int = 14  # Q: strength of each operation, 0 to 30
+
+    def __post_init__(self) -> None:
+        _check_whole_number("repeats (K)", self.repeats, 1, MAX_REPEATS)
+        _check_whole_number("num_ops (P)", self.num_ops, 0, MAX_NUM_OPS)
+        _check_whole_number("magnitude (Q)", self.magnitude, 0, MAX_MAGNITUDE)
+
+
+class Joint(NamedTuple):
+    """One rehearsal iteration's examples, augmented: the remembered rows first, then the incoming."""
+
+    images: Tensor  # float32 [R + B, C, H, W], in [0, 1]
+    labels: Tensor  # int64 [R + B]
+    num_remembered: int  # R; 0 while the memory is empty
+
+
+class Outputs(NamedTuple):
+    """What an iteration showed before its step, as 0-d tensors; NaN where there is no such example."""
+
+    memory_accuracy: Tensor
+    incoming_accuracy: Tensor
+    memory_loss: Tensor
+    incoming_loss: Tensor
+
+
+class FeedbackValues(NamedTuple):
+    """`Outputs` as numbers on the host."""
+
+    memory_accuracy: float
+    incoming_accuracy: float
+    memory_loss: float
+    incoming_loss: float
+
+
+class Feedback(NamedTuple):
+    """The last iteration's `Outputs`, stacked and still on the device."""
+
+    values: Tensor  # float32 [4]
+
+    def read(self) -> FeedbackValues:
+        """Copy the four numbers to the host: the one synchronisation of an incoming batch."""
+        return FeedbackValues(*self.values.tolist())
+
+
+class Model(nn.Module):
+    """A network in two halves: an encoder, and a linear head over all classes from the start."""
+
+    num_features: int
+    num_classes: int
+    smallest_batch: int  # the fewest images batch normalisation can train on
+
+    @abstractmethod
+    def features(self, images: Tensor) -> Tensor:
+        """Encode float images [N, C, H, W] as [N, num_features]."""
+
+    @abstractmethod
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of float images [N, C, H, W] as [N, num_classes]."""
+
+
+class RetrievalContext(NamedTuple):
+    """All that a retrieval rule may look at."""
+
+    memory: Memory
+    model: Model
+    incoming: Batch
+    size: int  # how many slots to return, at most memory.num_filled
+    generator: Generator
+
+
+class Retrieval(Protocol):
+    """Chooses which slots to rehearse: int64 [size], all different, all filled."""
+
+    def __call__(self, context: RetrievalContext) -> Tensor: ...
+
+
+class Retention(Protocol):
+    """Chooses a slot for each incoming example: int64 [B]; `memory.scratch` means it is not kept.
+
+    No slot but scratch is named twice. Free slots are filled in order before anything is overwritten,
+    so that the number of filled slots is known without asking the device.
+    """
+
+    def __call__(self, memory: Memory, incoming: Batch, generator: Generator) -> Tensor: ...
+
+
+class Objective(Protocol):
+    """Leaves the gradient of one rehearsal iteration on the model."""
+
+    def backward(self, model: Model, joint: Joint) -> Outputs: ...
+
+
+class Classifier(Protocol):
+    """Answers from a model and a memory; refitted whenever either has changed."""
+
+    def fit(self, model: Model, memory: Memory) -> None: ...
+
+    def scores(self, model: Model, images: Tensor) -> Tensor:
+        """Score float images [N, C, H, W] as [N, num_classes]; minus infinity: cannot be predicted."""
+
+
+class Controller(Protocol):
+    """Chooses the plan of every incoming batch, and learns from what came of it."""
+
+    needs_feedback: bool  # False spares the host synchronisation
+
+    def start_task(self, task: int) -> None: ...
+
+    def choose(self, generator: Generator) -> Plan: ...  # the generator is on the host
+
+    def learn_from(self, feedback: FeedbackValues) -> None: ...
+
+
+RehearseOnce = Callable[[Batch, Plan], Tensor]
+
+
+class Engine(Protocol):
+    """Executes one rehearsal iteration: by calling it, or in any way that gives the same result."""
+
+    def step(self, rehearse_once: RehearseOnce, incoming: Batch, plan: Plan) -> Tensor: ...
+
+
+class LabelledImages(NamedTuple):
+    """A part of a data set on the host, as decoded."""
+
+    images: NDArray[np.uint8]  # [N, C, H, W]
+    labels: NDArray[np.int64]  # [N]
+
+
+class ImageSet(NamedTuple):
+    """A whole data set on the host: what a file of `datasets/` returns."""
+
+    train: LabelledImages
+    test: LabelledImages
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method as a choice of parts: what it rehearses, keeps, minimises and classifies with."""
+
+    retrieval: str
+    retention: str
+    objective: str
+    classifier: str
+
+
+def _check_whole_number(name: str, value: object, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise EncoreError(f"{name} must be a whole number from {lowest} to {highest}, got {value!r}")

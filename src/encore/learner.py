@@ -1,0 +1,268 @@
+"""The learner: K augmented rehearsals for each incoming batch, then the memory is updated.
+
+`Learner.learn` is Algorithm 1 of the paper from line 3 on, and `Learner.rehearse_once` is its loop's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from encore import checkpoint, registry
+from encore.augment.rand_augment import RandAugment
+from encore.checks import Array, check_batch, check_images
+from encore.config import LearnerConfig, resolve_parts
+from encore.device import resolve_device
+from encore.errors import EncoreError
+from encore.interfaces import Batch, Feedback, Joint, Model, Plan, RetrievalContext
+from encore.memory import Memory
+from encore.randomness import Randomness
+
+CHUNK = 256  # images predicted at a time
+
+
+class Learner:
+    """A network and its memory, which learn from a stream and answer at any time.
+
+    Images are uint8 [B, C, H, W], or floats from 0 to 1; labels are whole numbers [B]; both torch or
+    NumPy, in batches of any size, classes in any order, without task labels.
+
+    >>> import numpy as np
+    >>> numbers = np.random.default_rng(0)
+    >>> images = numbers.integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    >>> labels = numbers.integers(0, 10, 20)
+    >>> learner = Learner("er", image_shape=(1, 8, 8), num_classes=10, memory_size=50,
+    ...                   plan=Plan(repeats=2, num_ops=1, magnitude=14), seed=0, device="cpu")
+    >>> for start in range(0, 20, 10):
+    ...     feedback = learner.observe(images[start : start + 10], labels[start : start + 10])
+    >>> learner.num_steps, learner.memory.num_filled
+    (4, 20)
+    >>> learner.predict(images[:3]).shape
+    torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        method: str = "er",
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        memory_size: int = 2000,
+        plan: Plan | None = None,
+        seed: int = 0,
+        memory_batch_size: int = 10,
+        learning_rate: float = 0.1,
+        weight_decay: float = 0.0,
+        augment_target: str = "both",
+        operation_space: str = "paper",
+        parts: Mapping[str, Any] | None = None,
+        device: str = "auto",
+    ) -> None:
+        """Make an untrained learner.
+
+        Args:
+            method: a name from `encore list methods`.
+            image_shape: channels, height and width.
+            num_classes: how many classes there will ever be; all have a logit from the start.
+            memory_size: how many examples the memory holds (M).
+            plan: repeats (K), operations (P) and magnitude (Q); by default one repeat, no augmentation.
+            seed: everything random is derived from it.
+            memory_batch_size: how many remembered examples join each iteration.
+            learning_rate: of plain SGD.
+            weight_decay: of plain SGD.
+            augment_target: `both`, `memory`, `incoming` or `none`.
+            operation_space: RandAugment's operations, `paper` or `authors`.
+            parts: other parts than the method's own, and options of parts, for example
+                `{"classifier": "softmax", "objective.memory_weight": 0.5}`.
+            device: `auto`, `cpu`, `cuda` or `cuda:N`.
+        """
+        config = LearnerConfig(
+            method=registry.resolve("method", method),
+            image_shape=image_shape,
+            num_classes=num_classes,
+            memory_size=memory_size,
+            memory_batch_size=memory_batch_size,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            augment_target=augment_target,
+            operation_space=operation_space,
+            parts=resolve_parts(method, parts or {}),
+            seed=seed,
+        )
+        self._set_up(config, plan or Plan(), resolve_device(device))
+
+    @classmethod
+    def from_config(cls, config: LearnerConfig, plan: Plan, device: torch.device) -> Learner:
+        """Make the untrained learner that a configuration describes."""
+        learner = cls.__new__(cls)
+        learner._set_up(config, plan, device)
+        return learner
+
+    def _set_up(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
+        self.config, self.plan, self.device = config, plan, device
+        self.draws = Randomness(config.seed, device)
+        with self.draws.seeded_initialisation():
+            model: Model = config.make_part("model", config.image_shape, config.num_classes)
+        # With the channels innermost, convolutions on a CPU take about two thirds of the time.
+        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.memory = Memory(config.memory_size, config.image_shape, device)
+        self.retrieval = config.make_part("retrieval")
+        self.retention = config.make_part("retention")
+        self.objective = config.make_part("objective")
+        self.classifier = config.make_part("classifier")
+        self.engine = config.make_part("engine")
+        self.rand_augment = RandAugment(config.operation_space)
+        self.num_steps = 0  # of SGD
+        self.num_images_trained = 0  # that went through the network for them, remembered and incoming
+        self._classifier_is_fitted = False
+
+    def observe(self, images: Array, labels: Array, plan: Plan | None = None) -> Feedback:
+        """Learn from an incoming batch: rehearse K times, then update the memory.
+
+        Nothing has changed if the batch is refused.
+        """
+        config = self.config
+        incoming = check_batch(images, labels, config.image_shape, config.num_classes, self.device)
+        return self.learn(incoming, plan or self.plan)
+
+    def learn(self, incoming: Batch, plan: Plan) -> Feedback:
+        """Do as `observe`, with a batch that is known to be right and on the device."""
+        values = torch.full((4,), torch.nan, device=self.device)
+        num_rows = self._num_remembered() + len(incoming.labels)
+        if num_rows >= self.model.smallest_batch:
+            for _ in range(plan.repeats):  # line 3: for k = 1, ..., K
+                values = self.engine.step(self.rehearse_once, incoming, plan)
+            self.num_steps += plan.repeats
+            self.num_images_trained += plan.repeats * num_rows
+        slots = self.retention(self.memory, incoming, self.draws.generator("retention"))
+        self.memory.write(slots, incoming)  # line 9: MemUpdate
+        self._classifier_is_fitted = False
+        return Feedback(values)
+
+    def rehearse_once(self, incoming: Batch, plan: Plan) -> Tensor:
+        """Take one SGD step on remembered and incoming examples: lines 4 to 7 of Algorithm 1."""
+        remembered = self._retrieve(incoming)  # line 4: MemRetrieval
+        joint = self._augment(remembered, incoming, plan)  # line 5: aug
+        self.optimizer.zero_grad()
+        outputs = self.objective.backward(self.model, joint)  # line 6: what a reward is made of
+        self.optimizer.step()  # line 7: SGD
+        return torch.stack(outputs).detach()
+
+    def _num_remembered(self) -> int:
+        return min(self.config.memory_batch_size, self.memory.num_filled)
+
+    def _retrieve(self, incoming: Batch) -> Batch:
+        context = RetrievalContext(
+            self.memory, self.model, incoming, self._num_remembered(), self.draws.generator("retrieval")
+        )
+        return self.memory.read(self.retrieval(context))
+
+    def _augment(self, remembered: Batch, incoming: Batch, plan: Plan) -> Joint:
+        num_remembered, target = len(remembered.labels), self.config.augment_target
+        images = torch.cat([remembered.images, incoming.images])
+        start = num_remembered if target == "incoming" else 0
+        stop = num_remembered if target == "memory" else len(images)
+        num_ops = 0 if target == "none" else plan.num_ops
+        augmented = self.rand_augment(
+            images[start:stop], num_ops, plan.magnitude, self.draws.generator("augmentation")
+        )
+        untouched = images[stop:] if start == 0 else images[:start]
+        if len(untouched):
+            parts = [augmented, untouched / 255] if start == 0 else [untouched / 255, augmented]
+            augmented = torch.cat(parts)
+        labels = torch.cat([remembered.labels, incoming.labels])
+        return Joint(augmented.contiguous(memory_format=torch.channels_last), labels, num_remembered)
+
+    def predict(self, images: Array) -> Tensor:
+        """Return the most likely class of each image, int64 [N]."""
+        return self.scores(images).argmax(dim=1)
+
+    def predict_proba(self, images: Array) -> Tensor:
+        """Return a probability for each class and image, float32 [N, num_classes].
+
+        The softmax of the classifier's scores: of the logits, or, for the nearest class mean, of minus the
+        squared distances. The latter are ordered as the predictions are, and not calibrated.
+        """
+        return self.scores(images).softmax(dim=1)
+
+    @torch.no_grad()
+    def scores(self, images: Array) -> Tensor:
+        """Return the classifier's score of each class and image, float32 [N, num_classes]."""
+        checked = check_images(images, self.config.image_shape, self.device)
+        if self.memory.num_seen == 0:
+            raise EncoreError("nothing can be predicted yet: observe at least one batch first")
+        self.model.eval()
+        try:
+            if not self._classifier_is_fitted:
+                self.classifier.fit(self.model, self.memory)
+                self._classifier_is_fitted = True
+            scored = [self.classifier.scores(self.model, _as_floats(part)) for part in checked.split(CHUNK)]
+            return torch.cat(scored)
+        finally:
+            self.model.train()
+
+    def save(self, path: str | Path) -> None:
+        """Write all that the learner is to a file, atomically."""
+        checkpoint.save(Path(path), "learner", self._described(), self.state_dict())
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Learner:
+        """Read a saved learner; it goes on with the same bits as the one that was saved."""
+        described, state = checkpoint.load(Path(path), "learner")
+        config = LearnerConfig.from_json(described["learner"])
+        learner = cls.from_config(config, Plan(**described["plan"]), resolve_device(device))
+        learner.load_state_dict(state)
+        return learner
+
+    def _described(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "learner": self.config.to_json(),
+            "plan": {"repeats": plan.repeats, "num_ops": plan.num_ops, "magnitude": plan.magnitude},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that has changed since the learner was made."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "memory": self.memory.state_dict(),
+            "generators": self.draws.state_dict(),
+            "parts": {
+                kind: part.state_dict() for kind, part in self._parts().items() if hasattr(part, "state_dict")
+            },
+            "num_steps": self.num_steps,
+            "num_images_trained": self.num_images_trained,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what the state describes."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.memory.load_state_dict(state["memory"])
+        self.draws.load_state_dict(state["generators"])
+        parts = self._parts()
+        for kind, part_state in state["parts"].items():
+            parts[kind].load_state_dict(part_state)
+        self.num_steps = state["num_steps"]
+        self.num_images_trained = state["num_images_trained"]
+        self._classifier_is_fitted = False
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "retrieval": self.retrieval,
+            "retention": self.retention,
+            "objective": self.objective,
+            "classifier": self.classifier,
+        }
+
+
+def _as_floats(images: Tensor) -> Tensor:
+    return (images / 255).contiguous(memory_format=torch.channels_last)

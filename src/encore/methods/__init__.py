@@ -1,0 +1,1 @@
+"""Methods as recipes of parts: one method a file."""

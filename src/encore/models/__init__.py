@@ -1,0 +1,1 @@
+"""Networks, each an encoder and a linear head: one network a file."""

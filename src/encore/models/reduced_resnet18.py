@@ -1,0 +1,110 @@
+"""The small residual network of online continual learning: ResNet-18 with a third of its width."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from encore.errors import EncoreError
+from encore.interfaces import Model
+
+POOLING_SIDE = 4
+
+
+class ReducedResNet18(Model):
+    """ResNet-18 for small images: no max-pooling, base width 20, and pooling that is not global.
+
+    A 3x3 convolution, four stages of two basic blocks with widths w, 2w, 4w, 8w, of which all but the
+    first halve the image, average pooling in windows of 4x4, and a linear head over all classes. A map
+    smaller than the window is pooled whole. So the number of features grows with the image:
+
+        image         last map     pooled     features
+        28 x 28        4 x 4       1 x 1           160
+        32 x 32        4 x 4       1 x 1           160
+        84 x 84       11 x 11      2 x 2           640
+        128 x 128     16 x 16      4 x 4          2560
+
+    >>> model = ReducedResNet18(image_shape=(3, 32, 32), num_classes=100)
+    >>> model.num_features, sum(parameter.numel() for parameter in model.parameters())
+    (160, 1109240)
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        width: Annotated[int, "channels of the first stage"] = 20,
+    ) -> None:
+        super().__init__()
+        _check(image_shape, num_classes, width)
+        num_channels, *sides = image_shape
+        map_sides = [-(-side // 8) for side in sides]  # three halvings, each rounded up
+        self.window = [min(POOLING_SIDE, side) for side in map_sides]
+        num_windows = (map_sides[0] // self.window[0]) * (map_sides[1] // self.window[1])
+        self.num_features = 8 * width * num_windows
+        # In training, batch normalisation needs more than one value of each channel.
+        self.smallest_batch = 2 if map_sides == [1, 1] else 1
+
+        self.stem = nn.Conv2d(num_channels, width, kernel_size=3, padding=1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width)
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    _BasicBlock(num_in, num_out, stride=1 if num_in == num_out else 2),
+                    _BasicBlock(num_out, num_out, stride=1),
+                )
+                for num_in, num_out in pairwise(widths)
+            )
+        )
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.num_features, num_classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Encode float images [N, C, H, W] as [N, num_features]."""
+        maps = self.stages(F.relu(self.stem_norm(self.stem(images)), inplace=True))
+        return F.avg_pool2d(maps, self.window).flatten(start_dim=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of float images [N, C, H, W] as [N, num_classes]."""
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+class _BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut: the identity, or 1x1 where the shape changes."""
+
+    def __init__(self, num_in: int, num_out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(num_in, num_out, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(num_out)
+        self.conv2 = nn.Conv2d(num_out, num_out, kernel_size=3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(num_out)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or num_in != num_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(num_in, num_out, kernel_size=1, stride=stride, bias=False),
+                nn.BatchNorm2d(num_out),
+            )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return [N, num_out, H / stride, W / stride] for maps [N, num_in, H, W]."""
+        # In place only on what a normalisation returned: its backward pass does not read its output.
+        out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
+        out = self.norm2(self.conv2(out))
+        out += self.shortcut(maps)
+        return F.relu(out, inplace=True)
+
+
+def _check(image_shape: tuple[int, int, int], num_classes: int, width: int) -> None:
+    if len(image_shape) != 3 or min(image_shape) < 1:
+        raise EncoreError(
+            f"image_shape must be (channels, height, width), each at least 1, got {image_shape}"
+        )
+    if num_classes < 1:
+        raise EncoreError(f"num_classes must be at least 1, got {num_classes}")
+    if width < 1:
+        raise EncoreError(f"width must be at least 1, got {width}")

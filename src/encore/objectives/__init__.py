@@ -1,0 +1,1 @@
+"""What a rehearsal iteration minimises: one objective a file."""

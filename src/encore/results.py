@@ -1,0 +1,133 @@
+"""What the verbs print that do not train: results and what there is to choose from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from encore import registry
+from encore.errors import EncoreError, unknown_name
+from encore.launch import read_directory
+from encore.terminal import Row, table_of_groups, table_of_matrix, table_of_seeds
+from encore.theory import describe_stream
+
+PLURALS = {kind: f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s" for kind in registry.FOLDERS}
+PLURALS["retrieval"], PLURALS["retention"] = "retrievals", "retentions"
+
+
+def show_results(console: Console, directories: list[Path]) -> None:
+    """Show one group of runs in detail, or several side by side."""
+    if not directories:
+        raise EncoreError("name at least one directory of runs, the one that was given as --out")
+    groups = {found: _read_records(found) for given in directories for found in _find_groups(given)}
+    for directory, (records, num_unfinished) in groups.items():
+        if num_unfinished:
+            console.print(
+                f"{directory}: {num_unfinished} of {len(records) + num_unfinished} runs are unfinished; "
+                f"go on with `encore resume {directory}`",
+                highlight=False,
+                soft_wrap=True,
+            )
+    finished = {directory: records for directory, (records, _) in groups.items() if records}
+    if not finished:
+        raise EncoreError(f"no run in {', '.join(map(str, directories))} is finished yet")
+    console.print()
+    console.print(table_of_groups(finished, narrow=console.width < 100))
+    if len(finished) == 1:
+        (records,) = finished.values()
+        console.print()
+        console.print(table_of_seeds(records) if len(records) > 1 else table_of_matrix(records[0]))
+
+
+def list_kinds(console: Console, kind: str | None) -> None:
+    """List the parts of a kind, or of every kind."""
+    names = {plural: singular for singular, plural in PLURALS.items()}
+    if kind is not None and kind not in names and kind not in PLURALS:
+        raise unknown_name("kind of part", kind, names)
+    wanted = [names.get(kind, kind)] if kind is not None else list(PLURALS)
+    for number, each in enumerate(wanted):
+        if number:
+            console.print()
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(PLURALS[each], no_wrap=True)
+        table.add_column("")
+        for name in registry.names(each):
+            table.add_row(f"  {name}", registry.describe(each, name))
+            for option, choice in registry.options(each, name).items():
+                flag = f"--{each}.{option.replace('_', '-')}"
+                table.add_row("", f"[dim]{flag} {choice.default}  {choice.help}[/dim]")
+        console.print(table)
+
+
+def show_theory(
+    console: Console,
+    benchmark: str,
+    memory_size: int,
+    task_sizes: Sequence[int] | None,
+    data_dir: Path | None,
+) -> None:
+    """Show Proposition 1's weights for each task of a benchmark, or of tasks of given sizes."""
+    if task_sizes is None:
+        task_sizes = registry.make("benchmark", benchmark).task_sizes
+        name = benchmark
+    else:
+        name = "a stream of your own"
+    risks = describe_stream(task_sizes, memory_size)
+    console.print(f"{name}: {len(risks)} tasks, {sum(task_sizes):,} examples, a memory of {memory_size:,}\n")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("task", "examples", "past", "in memory", "lambda", "beta_t", "beta_t * lambda", "own share"):
+        table.add_column(column, justify="right")
+    for risk in risks:
+        table.add_row(
+            str(risk.task),
+            f"{risk.size:,}",
+            f"{risk.num_past:,}",
+            f"{risk.num_remembered:,}",
+            "-" if risk.ratio is None else f"{risk.ratio:.3f}",
+            *(
+                "-" if risk.ratio is None else f"{first:.3f} to {last:.3f}"
+                for first, last in (
+                    (risk.beta_at_start, risk.beta_at_end),
+                    (risk.weight_at_start, risk.weight_at_end),
+                )
+            ),
+            f"{risk.current_share_at_end:.0%}",
+        )
+    console.print(table)
+    console.print(
+        "\nbeta_t * lambda is the weight of each remembered example's loss beside 1 for each of the task's: "
+        "above 1 the memory\nis overfitted first. From the start of each task to its end; own share is the "
+        "task's part of the memory then.",
+        highlight=False,
+    )
+
+
+def _find_groups(directory: Path) -> list[Path]:
+    """Return the directories of runs that a directory is or holds."""
+    if (directory / "config.json").is_file():
+        return [directory]
+    held = sorted(path.parent for path in directory.glob("*/config.json"))
+    if not held:
+        raise EncoreError(f"{directory} holds no runs; name the directory that was given as --out")
+    return held
+
+
+def _read_records(directory: Path) -> tuple[list[Row], int]:
+    """Return the records of the finished runs of a directory, and how many are unfinished."""
+    _, seeds = read_directory(directory)
+    paths = [directory / f"seed-{seed}" / "record.json" for seed in seeds]
+    records: list[Row] = []
+    for path in paths:
+        if path.is_file():
+            try:
+                record: Any = json.loads(path.read_text(encoding="utf-8"))
+                _ = record["metrics"]["average_accuracy"], record["config"]["plan"], record["seconds"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise EncoreError(f"{path} is damaged; delete it and run `encore resume {directory}`") from error
+            records.append(record)
+    return records, len(paths) - len(records)

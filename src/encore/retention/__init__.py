@@ -1,0 +1,1 @@
+"""Which slots of the memory to overwrite: one rule a file."""

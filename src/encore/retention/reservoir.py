@@ -1,0 +1,31 @@
+"""Keep a uniform sample of all that was ever seen."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from encore.interfaces import Batch
+from encore.memory import Memory
+
+
+class Reservoir:
+    """Textbook reservoir sampling: the j-th example seen enters with probability M / j.
+
+    The whole batch at once: example i of the batch is the j-th seen, j = num_seen + i + 1. It draws a
+    slot uniformly from 0 to j - 1. While there is room the slot is j - 1 itself; later a slot of M or
+    more means the example is not kept. Where two examples of a batch draw the same slot, the later one
+    stays, as if they had come one by one.
+    """
+
+    def __call__(self, memory: Memory, incoming: Batch, generator: Generator) -> Tensor:
+        """Return slots [B]."""
+        size = len(incoming.labels)
+        device = memory.labels.device
+        seen_before = memory.num_seen_on_device + torch.arange(size, device=device)  # j - 1
+        uniform = torch.rand(size, generator=generator, device=device, dtype=torch.float64)
+        drawn = (uniform * (seen_before + 1)).long()
+        slots = torch.where(seen_before < memory.capacity, seen_before, drawn).clamp(max=memory.scratch)
+        same = slots.unsqueeze(0) == slots.unsqueeze(1)
+        overwritten_later = same.triu(diagonal=1).any(dim=1)
+        return slots.masked_fill(overwritten_later, memory.scratch)

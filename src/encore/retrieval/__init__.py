@@ -1,0 +1,1 @@
+"""Which slots of the memory to rehearse: one rule a file."""

@@ -1,0 +1,129 @@
+"""The settings of a run: these classes are its command line, its help text and its JSON.
+
+The paper's symbols stand beside our names in the help. Nothing heavy is imported here, so that the help
+comes at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+_STREAM = Group("The stream", sort_key=1)
+_REHEARSAL = Group("The method", sort_key=2)
+_PLAN = Group("Repeated augmented rehearsal", sort_key=3)
+_TRAINING = Group("Training", sort_key=4)
+
+
+def _says(text: str, **more: Any) -> Parameter:
+    return Parameter(help=text, negative=(), **more)
+
+
+@Parameter(name="*", group=_STREAM)
+@dataclass(frozen=True)
+class StreamSettings:
+    """What comes, in which order."""
+
+    benchmark: Annotated[str, _says("Data set and its tasks: `encore list benchmarks`.")] = "digits"
+    data_dir: Annotated[
+        str | None, _says("Where its files are; else $ENCORE_DATA, else the user's cache directory.")
+    ] = None
+    class_order: Annotated[
+        tuple[int, ...] | None,
+        _says("Classes in the order in which they come; else drawn from the seed.", consume_multiple=True),
+    ] = None
+    first_tasks: Annotated[int | None, _says("Stop after this many tasks; else all (T).")] = None
+    batch_size: Annotated[int, _says("Images in an incoming batch (|B|).")] = 10
+
+
+@Parameter(name="*", group=_REHEARSAL)
+@dataclass(frozen=True)
+class RehearsalSettings:
+    """What is remembered, and how it is used."""
+
+    method: Annotated[str, _says("Recipe of parts: `encore list methods`.")] = "er"
+    memory_size: Annotated[int, _says("Examples the memory holds (M).")] = 2000
+    memory_batch_size: Annotated[int, _says("Remembered images in each iteration (|B^M|).")] = 10
+    retrieval: Annotated[str | None, _says("What to rehearse; else the method's own.")] = None
+    retention: Annotated[str | None, _says("What to keep; else the method's own.")] = None
+    objective: Annotated[str | None, _says("What to minimise; else the method's own.")] = None
+    classifier: Annotated[str | None, _says("How to predict; else the method's own.")] = None
+
+
+@Parameter(name="*", group=_PLAN)
+@dataclass(frozen=True)
+class PlanSettings:
+    """How hard each incoming batch is rehearsed. The paper's RAR is 10, 1 and 14."""
+
+    repeats: Annotated[int, _says("Rehearsal iterations for each incoming batch (K).")] = 1
+    num_ops: Annotated[int, _says("Augmentation operations on each image, 0 to 4 (P).")] = 0
+    magnitude: Annotated[int, _says("Strength of each operation, 0 to 30 (Q).")] = 14
+    controller: Annotated[str, _says("What chooses K, P and Q: `encore list controllers`.")] = "fixed"
+    augment_target: Annotated[str, _says("What is augmented: both, memory, incoming or none.")] = "both"
+    operation_space: Annotated[
+        str, _says("RandAugment's operations: the paper's 14, or the 16 of the authors' code.")
+    ] = "paper"
+
+
+@Parameter(name="*", group=_TRAINING)
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How the network learns, and on what."""
+
+    model: Annotated[str, _says("Network: `encore list models`.")] = "reduced_resnet18"
+    learning_rate: Annotated[float, _says("Of plain SGD (eta).")] = 0.1
+    weight_decay: Annotated[float, _says("Of plain SGD.")] = 0.0
+    engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "eager"
+    device: Annotated[str, _says("auto, cpu, cuda or cuda:N.")] = "auto"
+    threads: Annotated[int | None, _says("CPU threads; else chosen by the size of the images.")] = None
+    checkpoint_every: Annotated[int, _says("Incoming batches from one checkpoint to the next.")] = 100
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All settings of a run but its seed, as the user gave them."""
+
+    stream: StreamSettings = field(default_factory=StreamSettings)
+    rehearsal: RehearsalSettings = field(default_factory=RehearsalSettings)
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    part_options: Mapping[str, Any] = field(default_factory=dict)  # {"objective.memory_weight": 0.5}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values.
+
+        >>> RunSettings.from_json(RunSettings().to_json()) == RunSettings()
+        True
+        """
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> RunSettings:
+        """Return the settings that `to_json` described."""
+        stream = dict(value["stream"])
+        if stream["class_order"] is not None:
+            stream["class_order"] = tuple(stream["class_order"])
+        return cls(
+            StreamSettings(**stream),
+            RehearsalSettings(**value["rehearsal"]),
+            PlanSettings(**value["plan"]),
+            TrainingSettings(**value["training"]),
+            value["part_options"],
+        )
+
+    def named_parts(self) -> dict[str, str | None]:
+        """Return the name given for each kind of part; None where the method decides."""
+        return {
+            "benchmark": self.stream.benchmark,
+            "controller": self.plan.controller,
+            "model": self.training.model,
+            "engine": self.training.engine,
+            "retrieval": self.rehearsal.retrieval,
+            "retention": self.rehearsal.retention,
+            "objective": self.rehearsal.objective,
+            "classifier": self.rehearsal.classifier,
+        }
