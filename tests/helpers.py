@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from encore.image_store import ImageStore
 from encore.interfaces import Batch, ImageSet, LabelledImages, Plan
 from encore.learner import Learner
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 SHAPE = (1, 8, 8)
 NUM_CLASSES = 6

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from encore.checks import check_batch, check_images
 from encore.errors import EncoreError
 

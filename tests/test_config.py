@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from encore import registry
 from encore.config import LearnerConfig, choose_run_part, resolve_parts
 from encore.errors import EncoreError

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from encore.errors import EncoreError
 from encore.interfaces import Batch, Plan
 from encore.learner import Learner
@@ -22,7 +24,6 @@ from helpers import (
     make_learner,
     make_stream,
 )
-from torch import Tensor
 
 
 def rehearse_plainly(learner: Learner, stream: list[Batch], repeats: int) -> None:
@@ -89,7 +90,7 @@ def test_incoming_batch_is_not_retrieved_during_its_own_iterations() -> None:
         seen.append(remembered.images)
         return remembered
 
-    learner._retrieve = spy  # type: ignore[method-assign]
+    learner._retrieve = spy
     for batch in make_stream(5):
         seen.clear()
         learner.observe(*batch)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from encore.errors import EncoreError
 from encore.memory import Memory
 from helpers import SHAPE, assert_same_state, make_batch

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from encore.errors import EncoreError
 from encore.randomness import Randomness
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from encore.learner import Learner as Learner
     from encore.stream import Stream as Stream
 
-__all__ = ["Batch", "EncoreError", "Feedback", "Learner", "Plan", "Stream", "__version__"]  # noqa: F822
+__all__ = ["Batch", "EncoreError", "Feedback", "Learner", "Plan", "Stream", "__version__"]
 
 # Loaded when first used: the command line answers `--help` without waiting a second for torch.
 _HOMES = {

@@ -35,13 +35,16 @@ def save(path: Path, kind: str, described: dict[str, Any], state: dict[str, Any]
         kind: what the state is of, "learner" or "run"; loading asks for the same.
         described: the configuration, as JSON values.
         state: nested dictionaries and lists of tensors, numbers, texts and None.
+
     """
     tensors: dict[str, Tensor] = {}
     tree = _take_out_tensors(state, tensors)
     content = json.dumps({"encore": VERSION, "kind": kind, "described": described, "state": tree})
-    metadata = {"format": FORMAT, "content": content, "checksum": _checksum(content, tensors)}
+    header = {"format": FORMAT, "checksum": _checksum(content, tensors), "content": content}
     with written_atomically(path) as unfinished:
-        save_file(tensors, unfinished, metadata)
+        # A single entry: several would be written in an order that changes, and equal states should
+        # make equal files.
+        save_file(tensors, unfinished, {"encore": json.dumps(header)})
 
 
 def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -58,21 +61,36 @@ def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} is truncated or is not an Encore checkpoint ({error}); restore it from a copy, "
             "or delete it to start afresh"
         ) from error
-    if metadata.get("format") != FORMAT:
-        found = f"has format {metadata['format']}" if "format" in metadata else "was not written by Encore"
+    header = _read_header(path, metadata.get("encore"))
+    if header.get("format") != FORMAT:
         raise EncoreError(
-            f"{path} {found}, and this is Encore {VERSION}, which reads checkpoints of format {FORMAT}"
+            f"{path} has format {header.get('format')}, and this is Encore {VERSION}, "
+            f"which reads checkpoints of format {FORMAT}"
         )
-    content = metadata.get("content", "")
-    if metadata.get("checksum") != _checksum(content, tensors):
-        raise EncoreError(
-            f"{path} was altered or damaged: its checksum does not match; restore it from a copy, "
-            "or delete it to start afresh"
-        )
-    header = json.loads(content)
-    if header["kind"] != kind:
-        raise EncoreError(f"{path} is the checkpoint of a {header['kind']}, not of a {kind}")
-    return header["described"], _put_back_tensors(header["state"], tensors)
+    content = header.get("content", "")
+    if header.get("checksum") != _checksum(content, tensors):
+        raise _damaged(path)
+    saved = json.loads(content)
+    if saved["kind"] != kind:
+        raise EncoreError(f"{path} is the checkpoint of a {saved['kind']}, not of a {kind}")
+    return saved["described"], _put_back_tensors(saved["state"], tensors)
+
+
+def _read_header(path: Path, text: str | None) -> dict[str, str]:
+    if text is None:
+        raise EncoreError(f"{path} was not written by Encore: name a file that it saved")
+    try:
+        header: dict[str, str] = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path) from error
+    return header
+
+
+def _damaged(path: Path) -> EncoreError:
+    return EncoreError(
+        f"{path} was altered or damaged: its checksum does not match; restore it from a copy, "
+        "or delete it to start afresh"
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -150,7 +168,7 @@ def _put_back_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _map_containers(value: Any, convert: Callable[[Any], Any], taking_out: bool) -> Any:
-    """Convert what is inside a container. A dictionary is kept as a list of pairs: JSON has only text keys."""
+    """Convert what is inside a container; a dictionary is kept as pairs, as JSON has only text keys."""
     if isinstance(value, dict) and taking_out:
         return {"pairs": [[key, convert(inner)] for key, inner in value.items()]}
     if isinstance(value, dict):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +35,9 @@ For each small incoming batch, rehearse K times against a fixed-size memory, wit
 augmentation each time: repeated augmented rehearsal (RAR)."""
 
 _OUTPUT = Group("The runs", sort_key=5)
-Quietly = Annotated[bool, Parameter(help="Show nothing but errors.", negative=(), group=_OUTPUT, show_default=False)]
+Quietly = Annotated[
+    bool, Parameter(help="Show nothing but errors.", negative=(), group=_OUTPUT, show_default=False)
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,9 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         return _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
     except SystemExit as request:
@@ -96,7 +94,9 @@ def run(
     ] = (0,),
     out: Annotated[
         Path | None,
-        Parameter(help="Directory to write, new or empty; else one in runs/, named by the time.", group=_OUTPUT),
+        Parameter(
+            help="Directory to write, new or empty; else one in runs/, named by the time.", group=_OUTPUT
+        ),
     ] = None,
     quiet: Quietly = False,
 ) -> None:
@@ -117,6 +117,7 @@ def resume(directory: Path, *, quiet: Quietly = False) -> None:
     ----------
     directory
         What was given to `encore run` as --out.
+
     """
     from encore import launch
 
@@ -130,6 +131,7 @@ def show(*directories: Path) -> None:
     ----------
     directories
         Directories of runs, or directories that hold such directories.
+
     """
     from encore.results import show_results
 
@@ -143,6 +145,7 @@ def list_parts(kind: str | None = None) -> None:
     ----------
     kind
         For example `methods`; else every kind is listed.
+
     """
     from encore.results import list_kinds
 
@@ -155,9 +158,13 @@ def theory(
     memory_size: Annotated[int, Parameter(help="Examples the memory holds (M).")] = 2000,
     task_sizes: Annotated[
         tuple[int, ...] | None,
-        Parameter(help="Sizes of the tasks of a stream of your own, instead of a benchmark.", negative=()),
+        Parameter(
+            help="Sizes of the tasks of a stream of your own, instead of a benchmark.",
+            consume_multiple=True,
+            negative=(),
+        ),
     ] = None,
-    data_dir: Annotated[Path | None, Parameter(help="Where the benchmark's files are.")] = None,
+    seed: Annotated[int, Parameter(help="Decides which classes make a task.")] = 0,
 ) -> None:
     """Show how much a stream and a memory risk overfitting: lambda, beta_t and the memory's weight.
 
@@ -166,7 +173,7 @@ def theory(
     """
     from encore.results import show_theory
 
-    show_theory(_console(), benchmark, memory_size, task_sizes, data_dir)
+    show_theory(_console(), benchmark, memory_size, task_sizes, seed)
 
 
 def data_list(*, data_dir: Path | None = None) -> None:
@@ -176,8 +183,9 @@ def data_list(*, data_dir: Path | None = None) -> None:
     ----------
     data_dir
         Where to look first.
+
     """
-    from encore.results import list_data
+    from encore.data_tables import list_data
 
     list_data(_console(), data_dir)
 
@@ -200,8 +208,9 @@ def data_fetch(
     mirror
         Address of a folder to try first; may be given more than once. $ENCORE_MIRRORS, separated by
         commas, are tried next, and the benchmark's home last.
+
     """
-    from encore.results import fetch_data
+    from encore.data_tables import fetch_data
 
     fetch_data(_console(), benchmark, data_dir, mirror, quiet)
 
@@ -215,8 +224,9 @@ def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
         A name from `encore list benchmarks`.
     data_dir
         Where to look first.
+
     """
-    from encore.results import check_data
+    from encore.data_tables import check_data
 
     check_data(_console(), benchmark, data_dir)
 
@@ -237,7 +247,8 @@ def _train(work: Any, directory: Path, quiet: bool) -> None:
     except Interrupted as interrupted:
         run = interrupted.run
         print(
-            f"encore: stopped and saved: seed {run.seed}, task {run.task + 1}, batch {run.batch}; go on with\n"
+            f"encore: stopped and saved: seed {run.seed}, task {run.task + 1}, batch {run.batch}; "
+            "go on with\n"
             f"  encore resume {interrupted.directory}",
             file=sys.stderr,
         )

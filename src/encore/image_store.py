@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from encore.errors import EncoreError
 from encore.interfaces import Batch, ImageSet, LabelledImages

@@ -1,9 +1,9 @@
 """Starting and resuming the runs of a directory, so that they survive whatever stops the process.
 
-    DIR/config.json              the settings and the seeds
-    DIR/seed-0/checkpoint.encore where the run stands, while it is unfinished
-    DIR/seed-0/learner.encore    the learner at the end: `Learner.load` reads it
-    DIR/seed-0/record.json       what came out
+DIR/config.json              the settings and the seeds
+DIR/seed-0/checkpoint.encore where the run stands, while it is unfinished
+DIR/seed-0/learner.encore    the learner at the end: `Learner.load` reads it
+DIR/seed-0/record.json       what came out
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def start(settings: RunSettings, seeds: Sequence[int], directory: Path, display:
     """Train one run for each seed into a directory that does not exist yet, or is empty."""
     if len(seeds) == 0 or len(set(seeds)) != len(seeds):
         raise EncoreError(f"seeds must be one or more different numbers, got {list(seeds)}")
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    if directory.exists() and not _is_as_good_as_empty(directory):
         raise EncoreError(
             f"{directory} exists already: choose another --out, or go on with `encore resume {directory}`"
         )
@@ -70,9 +70,7 @@ def start(settings: RunSettings, seeds: Sequence[int], directory: Path, display:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise EncoreError(
-            f"{directory} cannot be created: {error.strerror}; choose another --out"
-        ) from error
+        raise EncoreError(f"{directory} cannot be created: {error.strerror}; choose another --out") from error
     described = {"encore": VERSION, "settings": settings.to_json(), "seeds": list(seeds)}
     checkpoint.write_json(directory / "config.json", described)
     _run_all(workshop, seeds, directory, display)
@@ -98,6 +96,11 @@ def read_directory(directory: Path) -> tuple[RunSettings, list[int]]:
         raise EncoreError(
             f"{path} is damaged or of another version of Encore ({error}); restore it, or start a new run"
         ) from error
+
+
+def _is_as_good_as_empty(directory: Path) -> bool:
+    """Whether a directory holds nothing, or only what a killed process had not finished writing."""
+    return directory.is_dir() and all(path.name.startswith(".") for path in directory.iterdir())
 
 
 class _Workshop:
@@ -143,16 +146,16 @@ def _run_all(workshop: _Workshop, seeds: Sequence[int], directory: Path, display
 class _Keeper:
     """Saves one run as it goes, and stops it when a signal has asked for that."""
 
-    def __init__(
-        self, run: Run, folder: Path, directory: Path, display: Display, signals: list[int]
-    ) -> None:
+    def __init__(self, run: Run, folder: Path, directory: Path, display: Display, signals: list[int]) -> None:
         self.run, self.folder, self.directory = run, folder, directory
         self.display, self.signals = display, signals
         self.checkpoint = folder / "checkpoint.encore"
         self.described = {"settings": run.settings.to_json(), "seed": run.seed}
 
     def restore(self) -> None:
-        """Bring the run to its last checkpoint, if it has one."""
+        """Bring the run to its last checkpoint, if it has one; clear away what a kill left half written."""
+        for leftover in self.folder.glob(".*.part"):
+            leftover.unlink()
         if self.checkpoint.is_file():
             described, state = checkpoint.load(self.checkpoint, "run")
             if described != self.described:
@@ -193,20 +196,20 @@ class _Keeper:
 def _signals_noted() -> Iterator[list[int]]:
     """Note SIGINT and SIGTERM instead of dying of them; a second one is obeyed at once."""
     noted: list[int] = []
-    before: dict[int, Any] = {}
 
     def note(signal_number: int, frame: FrameType | None) -> None:
         noted.append(signal_number)
+        put_back()
+
+    def put_back() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield noted
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        put_back()
 
 
 @contextmanager

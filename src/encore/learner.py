@@ -79,6 +79,7 @@ class Learner:
             parts: other parts than the method's own, and options of parts, for example
                 `{"classifier": "softmax", "objective.memory_weight": 0.5}`.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
+
         """
         config = LearnerConfig(
             method=registry.resolve("method", method),

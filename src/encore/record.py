@@ -94,7 +94,9 @@ def find_commit() -> str | None:
     """Return the commit that Encore's source is at, with a + where it was changed since; None outside git."""
     folder = Path(__file__).parent
     try:
-        _ask_git(folder, "ls-files", "--error-unmatch", Path(__file__).name)  # else it is another's repository
+        _ask_git(
+            folder, "ls-files", "--error-unmatch", Path(__file__).name
+        )  # else it is another's repository
         commit = _ask_git(folder, "rev-parse", "HEAD")
         changed = _ask_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
     except (OSError, subprocess.CalledProcessError):

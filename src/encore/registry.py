@@ -40,7 +40,7 @@ def names(kind: str) -> tuple[str, ...]:
     """
     folder = importlib.import_module(f"encore.{FOLDERS[kind]}")
     return tuple(
-        sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name[0] == "_")
+        sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.name[0] != "_")
     )
 
 

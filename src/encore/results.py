@@ -13,7 +13,8 @@ from rich.table import Table
 from encore import registry
 from encore.errors import EncoreError, unknown_name
 from encore.launch import read_directory
-from encore.terminal import Row, table_of_groups, table_of_matrix, table_of_seeds
+from encore.stream import draw_class_order
+from encore.terminal import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
 from encore.theory import describe_stream
 
 PLURALS = {kind: f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s" for kind in registry.FOLDERS}
@@ -69,40 +70,47 @@ def show_theory(
     benchmark: str,
     memory_size: int,
     task_sizes: Sequence[int] | None,
-    data_dir: Path | None,
+    seed: int,
 ) -> None:
     """Show Proposition 1's weights for each task of a benchmark, or of tasks of given sizes."""
+    name = "a stream of your own"
     if task_sizes is None:
-        task_sizes = registry.make("benchmark", benchmark).task_sizes
-        name = benchmark
-    else:
-        name = "a stream of your own"
+        chosen = registry.make("benchmark", benchmark)
+        order = draw_class_order(chosen.num_classes, seed)
+        size = chosen.num_classes // chosen.num_tasks
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        task_sizes = [sum(chosen.class_sizes[label] for label in group) for group in groups]
+        name = f"{chosen.name}, seed {seed}"
     risks = describe_stream(task_sizes, memory_size)
     console.print(f"{name}: {len(risks)} tasks, {sum(task_sizes):,} examples, a memory of {memory_size:,}\n")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("task", "examples", "past", "in memory", "lambda", "beta_t", "beta_t * lambda", "own share"):
-        table.add_column(column, justify="right")
+    table = make_table(
+        "task",
+        "examples",
+        "past",
+        "in\nmemory",
+        "lambda",
+        "beta_t\nat the end",
+        "beta_t * lambda\nat the end",
+        "own share\nat the end",
+    )
     for risk in risks:
+        has_past = risk.ratio is not None
         table.add_row(
             str(risk.task),
             f"{risk.size:,}",
             f"{risk.num_past:,}",
             f"{risk.num_remembered:,}",
-            "-" if risk.ratio is None else f"{risk.ratio:.3f}",
-            *(
-                "-" if risk.ratio is None else f"{first:.3f} to {last:.3f}"
-                for first, last in (
-                    (risk.beta_at_start, risk.beta_at_end),
-                    (risk.weight_at_start, risk.weight_at_end),
-                )
-            ),
+            f"{risk.ratio:.3f}" if has_past else "-",
+            f"{risk.beta_at_end:.3f}" if has_past else "-",
+            f"{risk.weight_at_end:.3f}" if has_past else "-",
             f"{risk.current_share_at_end:.0%}",
         )
     console.print(table)
     console.print(
-        "\nbeta_t * lambda is the weight of each remembered example's loss beside 1 for each of the task's: "
-        "above 1 the memory\nis overfitted first. From the start of each task to its end; own share is the "
-        "task's part of the memory then.",
+        "\nbeta_t * lambda weighs the loss of each remembered example, where 1 weighs that of each of the "
+        "task's own: the larger it is, the more the memory is at risk of being overfitted. It falls from "
+        "lambda, at the start of a task, to what stands here. Own share is the part of the memory that the "
+        "task has taken by then.",
         highlight=False,
     )
 
@@ -128,6 +136,8 @@ def _read_records(directory: Path) -> tuple[list[Row], int]:
                 record: Any = json.loads(path.read_text(encoding="utf-8"))
                 _ = record["metrics"]["average_accuracy"], record["config"]["plan"], record["seconds"]
             except (ValueError, KeyError, TypeError) as error:
-                raise EncoreError(f"{path} is damaged; delete it and run `encore resume {directory}`") from error
+                raise EncoreError(
+                    f"{path} is damaged; delete it and run `encore resume {directory}`"
+                ) from error
             records.append(record)
     return records, len(paths) - len(records)

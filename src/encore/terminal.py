@@ -161,7 +161,9 @@ class _ImagesPerSecond(ProgressColumn):
         speed = task.finished_speed or task.speed
         if speed is None:
             return Text("")
-        return Text(f"{speed * task.fields.get('images_per_batch', 1):.0f} images/s", style="progress.data.speed")
+        return Text(
+            f"{speed * task.fields.get('images_per_batch', 1):.0f} images/s", style="progress.data.speed"
+        )
 
 
 def display_for(console: Console, quiet: bool) -> Quiet | Lines | Live:
@@ -173,8 +175,20 @@ def display_for(console: Console, quiet: bool) -> Quiet | Lines | Live:
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
     """Return a table with a line for each directory of runs: mean and deviation over its seeds."""
-    table = _table("method", "K", "P", "Q", "M", "accuracy\n%", "forgetting\n%", "backward\ntransfer %",
-                   "SGD\nsteps", "images\ntrained", "seconds", narrow=narrow)  # fmt: skip
+    table = make_table(
+        "method",
+        "K",
+        "P",
+        "Q",
+        "M",
+        "accuracy\n%",
+        "forgetting\n%",
+        "backward\ntransfer %",
+        "SGD\nsteps",
+        "images\ntrained",
+        "seconds",
+        narrow=narrow,
+    )
     for records in groups.values():
         settings = records[0]["config"]
         plan = settings["plan"]
@@ -206,8 +220,8 @@ def name_of(settings: Row) -> str:
 def table_of_seeds(records: list[Row]) -> Table:
     """Return a table with a line for each seed, and the mean and deviation below."""
     metrics = ("average_accuracy", "forgetting", "backward_transfer", "plasticity", "stability")
-    table = _table("seed", "accuracy\n%", "forgetting\n%", "backward\ntransfer %", "plasticity\n%", "stability\n%",
-                   "seconds")  # fmt: skip
+    headings = ("accuracy\n%", "forgetting\n%", "backward\ntransfer %", "plasticity\n%", "stability\n%")
+    table = make_table("seed", *headings, "seconds")
     for record in records:
         table.add_row(
             str(record["seed"]),
@@ -226,7 +240,7 @@ def table_of_seeds(records: list[Row]) -> Table:
 def table_of_matrix(record: Row) -> Table:
     """Return the accuracy matrix of a run: a row after each task, a column for each task's test set."""
     matrix = record["accuracy_matrix"]
-    table = _table("after task", *(str(task + 1) for task in range(len(matrix))), "mean")
+    table = make_table("after task", *(str(task + 1) for task in range(len(matrix))), "mean")
     for number, row in enumerate(matrix):
         known = row[: number + 1]
         cells = [f"{100 * value:.1f}" for value in known] + ["·"] * (len(row) - len(known))
@@ -234,7 +248,8 @@ def table_of_matrix(record: Row) -> Table:
     return table
 
 
-def _table(first: str, *others: str, narrow: bool = False) -> Table:
+def make_table(first: str, *others: str, narrow: bool = False) -> Table:
+    """Return an empty table: a column of names, then columns of numbers."""
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
     table.add_column(first, vertical="bottom", no_wrap=True)

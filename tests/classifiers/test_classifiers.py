@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from sklearn.neighbors import NearestCentroid
+from sklearn.preprocessing import normalize
+
 from encore.classifiers.nearest_class_mean import NearestClassMean
 from encore.classifiers.softmax import Softmax
 from encore.interfaces import Batch
 from encore.memory import Memory
 from encore.models.reduced_resnet18 import ReducedResNet18
 from helpers import NUM_CLASSES, SHAPE, make_batch
-from sklearn.neighbors import NearestCentroid
-from sklearn.preprocessing import normalize
 
 
 def make_model() -> ReducedResNet18:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Generator
+
 from encore import registry
 from encore.image_store import ImageStore
 from encore.interfaces import Batch, FeedbackValues, Joint, Plan, RetrievalContext
@@ -23,12 +25,11 @@ from helpers import (
     make_learner,
     make_stream,
 )
-from torch import Generator
 
 EVERY_PART = [(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
 
 
-def every(kind: str) -> Any:
+def every(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", registry.names(kind))
 
 
@@ -59,9 +60,7 @@ def test_retrieval_picks_filled_slots_once(name: str, num_batches: int, size: in
     learner = make_learner(memory_size=30, parts={"retrieval": name, "model.width": 2})
     for batch in make_stream(num_batches):
         learner.observe(*batch)
-    context = RetrievalContext(
-        learner.memory, learner.model, make_batch(4), size, Generator().manual_seed(0)
-    )
+    context = RetrievalContext(learner.memory, learner.model, make_batch(4), size, Generator().manual_seed(0))
     state = copy.deepcopy(learner.model.state_dict())
     with NoHostSynchronisation():
         slots = learner.retrieval(context)

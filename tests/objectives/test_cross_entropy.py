@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from encore.interfaces import Joint
 from encore.models.reduced_resnet18 import ReducedResNet18
 from encore.objectives.cross_entropy import CrossEntropy

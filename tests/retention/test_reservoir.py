@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import torch
+from scipy.stats import chisquare
+from torch import Generator
+
 from encore.interfaces import Batch
 from encore.memory import Memory
 from encore.retention.reservoir import Reservoir
-from scipy.stats import chisquare
-from torch import Generator
 
 SHAPE = (1, 1, 1)
 

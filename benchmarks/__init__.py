@@ -1,0 +1,1 @@
+"""Measurements: every number that the documentation states comes from a command in this folder."""

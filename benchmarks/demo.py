@@ -1,0 +1,65 @@
+"""Experience replay with and without repeated augmented rehearsal, on real handwritten digits.
+
+Run by `make demo`. Three seeds each, a memory of 50 examples; why just that: docs/benchmarks/digits.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from encore import launch
+from encore.errors import EncoreError
+from encore.results import show_results
+from encore.settings import PlanSettings, RehearsalSettings, RunSettings
+from encore.terminal import Live, display_for
+
+SEEDS = (0, 1, 2)
+REHEARSAL = RehearsalSettings(method="er", memory_size=50)
+PLANS = {
+    "er": ("ER: every incoming batch is rehearsed once", PlanSettings()),
+    "er-rar": (
+        "ER-RAR: ten times, with a fresh augmentation each time",
+        PlanSettings(repeats=10, num_ops=1, magnitude=14),
+    ),
+}
+
+
+def run_demo(console: Console, directory: Path) -> None:
+    """Train both, and compare them."""
+    console.print("Handwritten digits come two classes at a time, ten images at a time, each image once.")
+    for name, (title, plan) in PLANS.items():
+        console.print(f"\n[bold]{title}[/bold]")
+        display = display_for(console, quiet=False)
+        settings = RunSettings(rehearsal=REHEARSAL, plan=plan)
+        if isinstance(display, Live):
+            with display:
+                launch.start(settings, SEEDS, directory / name, display)
+        else:
+            launch.start(settings, SEEDS, directory / name, display)
+    show_results(console, [directory])
+    console.print(
+        f"\nmean ± deviation over seeds {', '.join(map(str, SEEDS))}; written to {directory}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def main() -> int:
+    """Run the demo in the terminal."""
+    try:
+        run_demo(Console(), Path("runs") / f"demo-{datetime.now():%Y-%m-%d-%H%M%S}")
+    except EncoreError as error:
+        print(f"encore: error: {error}", file=sys.stderr)
+        return 2
+    except launch.Interrupted as interrupted:
+        print(f"\nstopped; go on with: encore resume {interrupted.directory}", file=sys.stderr)
+        return 128 + interrupted.signal_number
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

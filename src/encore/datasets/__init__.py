@@ -1,0 +1,1 @@
+"""Labelled images to make streams of: one benchmark a file."""

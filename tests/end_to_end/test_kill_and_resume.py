@@ -1,0 +1,205 @@
+"""A run that is killed anywhere and resumed ends with the same bits as one that is left alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from encore import launch
+from encore.cli import main
+from encore.settings import RunSettings
+from encore.terminal import Quiet
+
+RUN = [
+    "run", "--benchmark", "digits", "--first-tasks", "3", "--memory-size", "30", "--seeds", "0", "1",
+    "--repeats", "2", "--num-ops", "1", "--model.width", "4", "--checkpoint-every", "7", "--device", "cpu",
+]  # fmt: skip
+SEEDS = (0, 1)
+
+Results = dict[str, bytes | list[list[float]]]
+
+
+def start(directory: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "encore", *RUN, "--out", str(directory), *more]
+    with directory.with_suffix(".errors").open("w") as errors:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    while not path.exists():
+        assert process.poll() is None, "ended too early"
+        time.sleep(0.01)
+
+
+def results(directory: Path) -> Results:
+    found: Results = {}
+    for seed in SEEDS:
+        folder = directory / f"seed-{seed}"
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "learner.encore", "record.json"]
+        found[f"learner {seed}"] = (folder / "learner.encore").read_bytes()
+        found[f"matrix {seed}"] = json.loads((folder / "record.json").read_text())["accuracy_matrix"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def left_alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    directory = tmp_path_factory.mktemp("runs") / "left-alone"
+    process = start(directory)
+    assert process.wait() == 0
+    return results(directory)
+
+
+@pytest.mark.parametrize("kill_point", range(20))
+def test_kill_at_a_random_moment(tmp_path: Path, left_alone: Results, kill_point: int) -> None:
+    directory = tmp_path / "runs"
+    process = start(directory, "--quiet")
+    wait_for(directory / "config.json", process)
+    # Over the two seconds or so that both seeds take; the last points find the second seed at work.
+    time.sleep(random.Random(kill_point).uniform(0, 0.1) + 0.1 * kill_point)
+    process.kill()
+    assert process.wait() in (-signal.SIGKILL, 0)
+    launch.resume(directory, Quiet())
+    assert results(directory) == left_alone
+
+
+@pytest.mark.parametrize("kill_point", range(1, 40, 3))
+def test_kill_around_the_renaming_of_a_file(tmp_path: Path, left_alone: Results, kill_point: int) -> None:
+    """Kill just before (odd points) or just after (even ones) one of the first renames of a run."""
+    program = f"""
+import os, pathlib, signal, sys
+replace, count = pathlib.Path.replace, 0
+def replace_and_count(self, target):
+    global count
+    count += 1
+    if count == {kill_point}: os.kill(os.getpid(), signal.SIGKILL)
+    replace(self, target)
+    count += 1
+    if count == {kill_point}: os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.replace = replace_and_count
+from encore.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+    directory = tmp_path / "runs"
+    process = subprocess.run([sys.executable, "-c", program, *RUN, "--quiet", "--out", str(directory)])
+    assert process.returncode == -signal.SIGKILL
+    if kill_point == 1:
+        # Nothing was promised yet: not even the settings were written.
+        assert list(directory.glob("*/*")) == []
+        return
+    launch.resume(directory, Quiet())
+    assert results(directory) == left_alone
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, left_alone: Results, number: signal.Signals, status: int
+) -> None:
+    directory = tmp_path / "runs"
+    process = start(directory)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(number)
+    assert process.wait() == status
+    errors = directory.with_suffix(".errors").read_text()
+    assert f"encore resume {directory}" in errors
+    assert "Traceback" not in errors
+    again = subprocess.run([sys.executable, "-m", "encore", "resume", str(directory)], capture_output=True)
+    assert again.returncode == 0
+    assert results(directory) == left_alone
+
+
+def test_resumed_run_remembers_both_processes(tmp_path: Path) -> None:
+    directory = tmp_path / "runs"
+    process = start(directory)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    launch.resume(directory, Quiet())
+    record = json.loads((directory / "seed-0" / "record.json").read_text())
+    first, second = record["processes"]
+    assert (first["from_task"], first["from_batch"]) == (0, 0)
+    assert second["from_task"] + second["from_batch"] > 0
+    assert record["seconds"] > 0
+
+
+def test_two_processes_do_not_work_on_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "runs"
+    process = start(directory)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert main(["resume", str(directory)]) == 2
+        assert "another process is working on" in capsys.readouterr().err
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Path:
+    directory = tmp_path / "runs"
+    process = start(directory)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    return directory
+
+
+def test_checkpoint_of_another_configuration_is_refused(
+    interrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = interrupted / "config.json"
+    described = json.loads(place.read_text())
+    described["settings"]["training"]["learning_rate"] = 0.2
+    place.write_text(json.dumps(described))
+    assert main(["resume", str(interrupted)]) == 2
+    message = capsys.readouterr().err
+    assert "belongs to another configuration" in message
+    assert "settings.training.learning_rate is 0.1 there and 0.2 here" in message
+
+
+def test_damaged_checkpoint_is_refused_and_kept(
+    interrupted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = interrupted / "seed-0" / "checkpoint.encore"
+    place.write_bytes(place.read_bytes()[:-100])
+    before = place.read_bytes()
+    assert main(["resume", str(interrupted)]) == 2
+    assert "is truncated" in capsys.readouterr().err
+    assert place.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"seeds": [0]}', '{"seeds": [0], "settings": {"stream": {}}}']
+)
+def test_damaged_config_gets_one_sentence(
+    interrupted: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (interrupted / "config.json").write_text(content)
+    for verb in ("resume", "show"):
+        assert main([verb, str(interrupted)]) == 2
+        assert "config.json is damaged or of another version" in capsys.readouterr().err
+
+
+def test_finished_runs_are_left_as_they_are(tmp_path: Path) -> None:
+    directory = tmp_path / "runs"
+    assert main([*RUN, "--quiet", "--out", str(directory)]) == 0
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*.*") if path.name != ".lock"}
+    assert main(["resume", "--quiet", str(directory)]) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_settings_without_a_default_in_common_are_kept(tmp_path: Path) -> None:
+    directory = tmp_path / "runs"
+    assert main([*RUN, "--quiet", "--out", str(directory), "--class-order", *"9876543210"]) == 0
+    settings, seeds = launch.read_directory(directory)
+    assert isinstance(settings, RunSettings)
+    assert settings.stream.class_order == tuple(range(9, -1, -1))
+    assert settings.part_options["model.width"] == 4
+    assert seeds == [0, 1]
