@@ -5,11 +5,13 @@ Run by `make demo`. Three seeds each, a memory of 50 examples; why just that: do
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.terminal_theme import MONOKAI
 
 from encore import launch
 from encore.errors import EncoreError
@@ -30,7 +32,7 @@ PLANS = {
 
 def run_demo(console: Console, directory: Path) -> None:
     """Train both, and compare them."""
-    console.print("Handwritten digits come two classes at a time, ten images at a time, each image once.")
+    console.print("Handwritten digits: two new classes at a time, ten images at a time, each once.")
     for name, (title, plan) in PLANS.items():
         console.print(f"\n[bold]{title}[/bold]")
         display = display_for(console, quiet=False)
@@ -49,15 +51,22 @@ def run_demo(console: Console, directory: Path) -> None:
 
 
 def main() -> int:
-    """Run the demo in the terminal."""
+    """Run the demo in the terminal; with a path, keep a picture of its output there, as SVG."""
+    picture = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    # A picture holds what is printed, and so no bar that moves.
+    console = Console(record=True, width=100, force_terminal=False) if picture else Console()
     try:
-        run_demo(Console(), Path("runs") / f"demo-{datetime.now():%Y-%m-%d-%H%M%S}")
+        run_demo(console, Path("runs") / f"demo-{datetime.now():%Y-%m-%d-%H%M%S}")
     except EncoreError as error:
         print(f"encore: error: {error}", file=sys.stderr)
         return 2
     except launch.Interrupted as interrupted:
         print(f"\nstopped; go on with: encore resume {interrupted.directory}", file=sys.stderr)
         return 128 + interrupted.signal_number
+    if picture:
+        drawn = console.export_svg(title="make demo", theme=MONOKAI, unique_id="demo")
+        # Without rich's web fonts: a picture should not fetch anything.
+        picture.write_text(re.sub(r"@font-face {.*?}", "", drawn, flags=re.DOTALL), encoding="utf-8")
     return 0
 
 

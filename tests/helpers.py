@@ -84,6 +84,9 @@ class NoHostSynchronisation(TorchDispatchMode):
 
     REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "unique", "equal")
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -15,12 +15,12 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from tests.helpers import assert_same_state, make_batch, make_learner
 
 from encore import checkpoint
 from encore.errors import EncoreError
 from encore.learner import Learner
 from encore.version import VERSION
-from helpers import assert_same_state, make_batch, make_learner
 
 STATE: dict[str, Any] = {
     "tensor": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -159,7 +159,8 @@ def test_readable_by_whom_other_files_are(tmp_path: Path) -> None:
 
 
 def test_json_reads_back_and_is_a_line_an_entry(tmp_path: Path) -> None:
-    value: dict[str, Any] = {"matrix": [[0.5, 0.0], [0.25, 1.0]], "empty": {}, "list": [], "text": 'a "b"', "none": None}
+    value: dict[str, Any] = {"matrix": [[0.5, 0.0], [0.25, 1.0]], "empty": {}, "list": [], "none": None}
+    value["text"] = 'a "b"'
     checkpoint.write_json(tmp_path / "a.json", value)
     text = (tmp_path / "a.json").read_text()
     assert json.loads(text) == value

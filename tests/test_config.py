@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from tests.helpers import make_learner
 
 from encore import registry
 from encore.config import LearnerConfig, choose_run_part, resolve_parts
 from encore.errors import EncoreError
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
-from helpers import make_learner
 
 
 def test_learner_config_survives_json() -> None:

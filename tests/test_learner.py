@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from encore.errors import EncoreError
-from encore.interfaces import Batch, Plan
-from encore.learner import Learner
-from encore.memory import Memory
-from encore.randomness import Randomness
-from encore.retention.reservoir import Reservoir
-from helpers import (
+from tests.helpers import (
     NUM_CLASSES,
     SHAPE,
     NoHostSynchronisation,
@@ -24,6 +16,14 @@ from helpers import (
     make_learner,
     make_stream,
 )
+from torch import Tensor
+
+from encore.errors import EncoreError
+from encore.interfaces import Batch, Plan
+from encore.learner import Learner
+from encore.memory import Memory
+from encore.randomness import Randomness
+from encore.retention.reservoir import Reservoir
 
 
 def rehearse_plainly(learner: Learner, stream: list[Batch], repeats: int) -> None:
@@ -80,7 +80,7 @@ def test_repeats_take_steps_and_memory_is_written_once() -> None:
     assert learner.num_images_trained == 5 * 4 + 5 * 8
 
 
-def test_incoming_batch_is_not_retrieved_during_its_own_iterations() -> None:
+def test_incoming_batch_is_not_retrieved_during_its_own_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(plan=Plan(repeats=4), memory_size=50)
     seen: list[Tensor] = []
     retrieve = learner._retrieve
@@ -90,7 +90,7 @@ def test_incoming_batch_is_not_retrieved_during_its_own_iterations() -> None:
         seen.append(remembered.images)
         return remembered
 
-    learner._retrieve = spy
+    monkeypatch.setattr(learner, "_retrieve", spy)
     for batch in make_stream(5):
         seen.clear()
         learner.observe(*batch)

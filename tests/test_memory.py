@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.helpers import SHAPE, assert_same_state, make_batch
 
 from encore.errors import EncoreError
 from encore.memory import Memory
-from helpers import SHAPE, assert_same_state, make_batch
 
 
 def test_what_is_written_is_read() -> None:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.helpers import NUM_CLASSES, make_store
 from torch import Generator
 
 from encore.errors import EncoreError
 from encore.stream import Stream, check_class_order, class_incremental, draw_class_order
-from helpers import NUM_CLASSES, make_store
 
 # The order in which the paper's three seeds bring CIFAR-100's classes: the first and the last tasks.
 PAPER_ORDERS = {

@@ -8,7 +8,7 @@ import torch
 
 from encore.errors import EncoreError
 
-SMALL_IMAGE = 16 * 16  # pixels; up to here a second thread costs more than it gives (docs/decisions.md)
+SMALL_IMAGE = 8 * 8  # pixels; up to here a second thread gives little (docs/decisions.md)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -34,7 +34,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def choose_threads(image_shape: tuple[int, int, int]) -> int:
-    """Return how many threads train on images of this size fastest.
+    """Return how many threads to train on images of this size with.
 
     >>> choose_threads((1, 8, 8))
     1

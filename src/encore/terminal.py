@@ -213,8 +213,17 @@ def name_of(settings: Row) -> str:
     plan = settings["plan"]
     augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
     if plan["repeats"] > 1:
-        return f"{name}-RAR" if augmented else f"R-{name}"
-    return f"{name} + augmentation" if augmented else name
+        name = f"{name}-RAR" if augmented else f"R-{name}"
+    elif augmented:
+        name += " augmented"
+    remarks = []
+    if augmented and plan["augment_target"] != "both":
+        remarks.append(f"{plan['augment_target']} only")
+    if augmented and plan["operation_space"] != "paper":
+        remarks.append(f"{plan['operation_space']}' operations")
+    if settings["rehearsal"]["classifier"]:
+        remarks.append(settings["rehearsal"]["classifier"])
+    return ", ".join([name, *remarks])
 
 
 def table_of_seeds(records: list[Row]) -> Table:

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from sklearn.neighbors import NearestCentroid
 from sklearn.preprocessing import normalize
+from tests.helpers import NUM_CLASSES, SHAPE, make_batch
 
 from encore.classifiers.nearest_class_mean import NearestClassMean
 from encore.classifiers.softmax import Softmax
 from encore.interfaces import Batch
 from encore.memory import Memory
 from encore.models.reduced_resnet18 import ReducedResNet18
-from helpers import NUM_CLASSES, SHAPE, make_batch
 
 
 def make_model() -> ReducedResNet18:

@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Generator
-
-from encore import registry
-from encore.image_store import ImageStore
-from encore.interfaces import Batch, FeedbackValues, Joint, Plan, RetrievalContext
-from encore.learner import Learner
-from encore.memory import Memory
-from encore.models.reduced_resnet18 import ReducedResNet18
-from helpers import (
+from tests.helpers import (
     NUM_CLASSES,
     SHAPE,
     NoHostSynchronisation,
@@ -25,6 +17,14 @@ from helpers import (
     make_learner,
     make_stream,
 )
+from torch import Generator
+
+from encore import registry
+from encore.image_store import ImageStore
+from encore.interfaces import Batch, FeedbackValues, Joint, Plan, RetrievalContext
+from encore.learner import Learner
+from encore.memory import Memory
+from encore.models.reduced_resnet18 import ReducedResNet18
 
 EVERY_PART = [(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
 

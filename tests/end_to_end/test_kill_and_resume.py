@@ -56,15 +56,22 @@ def left_alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return results(directory)
 
 
-@pytest.mark.parametrize("kill_point", range(20))
-def test_kill_at_a_random_moment(tmp_path: Path, left_alone: Results, kill_point: int) -> None:
-    directory = tmp_path / "runs"
+def kill_after(delay: float, folder: Path) -> Path:
+    """Return the directory of a run that was killed so long after it began to write, or earlier."""
+    directory = folder / f"after-{delay:.3f}"
     process = start(directory, "--quiet")
     wait_for(directory / "config.json", process)
-    # Over the two seconds or so that both seeds take; the last points find the second seed at work.
-    time.sleep(random.Random(kill_point).uniform(0, 0.1) + 0.1 * kill_point)
+    time.sleep(delay)
     process.kill()
-    assert process.wait() in (-signal.SIGKILL, 0)
+    # Where the run was faster than the delay, there was nothing to kill.
+    return directory if process.wait() == -signal.SIGKILL else kill_after(delay / 2, folder)
+
+
+@pytest.mark.parametrize("kill_point", range(20))
+def test_kill_at_a_random_moment(tmp_path: Path, left_alone: Results, kill_point: int) -> None:
+    # Spread over the two seconds or so that both seeds take, so that the later ones find the second at work.
+    delay = random.Random(kill_point).uniform(0, 0.1) + 0.1 * kill_point
+    directory = kill_after(delay, tmp_path)
     launch.resume(directory, Quiet())
     assert results(directory) == left_alone
 

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
+from tests.helpers import NUM_CLASSES, SHAPE
 
 from encore.interfaces import Joint
 from encore.models.reduced_resnet18 import ReducedResNet18
 from encore.objectives.cross_entropy import CrossEntropy
-from helpers import NUM_CLASSES, SHAPE
 
 
 def make_joint(num_remembered: int, num_incoming: int) -> Joint:

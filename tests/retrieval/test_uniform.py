@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import torch
 from scipy.stats import chisquare
+from tests.helpers import SHAPE, make_batch, make_learner
 from torch import Generator, Tensor
 
 from encore.interfaces import RetrievalContext
 from encore.memory import Memory
 from encore.retrieval.uniform import Uniform
-from helpers import SHAPE, make_batch, make_learner
 
 
 def draw(num_filled: int, size: int, num_times: int) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from encore.interfaces import Joint, Model, Outputs
 

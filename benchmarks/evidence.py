@@ -1,0 +1,84 @@
+"""Running a comparison, and keeping what came out in a folder of `benchmarks/results/`.
+
+A folder holds a README with the command, the table, the commit, the machine and the versions, and the
+record of every run, from which `encore show` makes the same table again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from encore import launch
+from encore.results import show_results
+from encore.settings import RunSettings
+from encore.terminal import Live, display_for
+
+RESULTS = Path(__file__).parent / "results"
+WORK = Path("runs")
+
+
+def compare(name: str, title: str, groups: Mapping[str, RunSettings], seeds: Sequence[int]) -> None:
+    """Run every group over all seeds, print them side by side, and keep the records.
+
+    What was interrupted is resumed when the comparison is started again.
+    """
+    console = Console()
+    work = WORK / name
+    for group, settings in groups.items():
+        console.print(f"[bold]{group}[/bold]")
+        display = display_for(console, quiet=False)
+        if isinstance(display, Live):
+            with display:
+                _run(settings, seeds, work / group, display)
+        else:
+            _run(settings, seeds, work / group, display)
+    show_results(console, [work])
+    folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
+    _keep(work, folder, groups, seeds)
+    (folder / "README.md").write_text(_describe(name, title, folder, work), encoding="utf-8")
+    console.print(f"\nkept in {folder}", soft_wrap=True)
+
+
+def _run(settings: RunSettings, seeds: Sequence[int], directory: Path, display: launch.Display) -> None:
+    if (directory / "config.json").is_file():
+        launch.resume(directory, display)
+    else:
+        launch.start(settings, seeds, directory, display)
+
+
+def _keep(work: Path, folder: Path, groups: Mapping[str, RunSettings], seeds: Sequence[int]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for group in groups:
+        for seed in seeds:
+            kept = folder / group / f"seed-{seed}"
+            kept.mkdir(parents=True)
+            shutil.copy(work / group / f"seed-{seed}" / "record.json", kept)
+        shutil.copy(work / group / "config.json", folder / group)
+
+
+def _describe(name: str, title: str, folder: Path, work: Path) -> str:
+    table = Console(width=120, record=True, file=io.StringIO())
+    show_results(table, [work])
+    record = json.loads(next(iter(sorted(folder.glob("*/seed-*/record.json")))).read_text(encoding="utf-8"))
+    process: dict[str, Any] = record["processes"][-1]
+    machine = process["machine"]
+    versions = ", ".join(f"{package} {version}" for package, version in process["versions"].items())
+    return (
+        f"# {title}\n\n"
+        f"    python -m benchmarks.{name}\n\n"
+        f"```\n{table.export_text().strip()}\n```\n\n"
+        f"Mean ± population deviation over the seeds. Each run's whole record lies beside this page; "
+        f"`encore show` on this folder prints the table again.\n\n"
+        f"- commit {process['commit']}\n"
+        f"- {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['device']}, {machine['system']}\n"
+        f"- {versions}\n"
+    )

@@ -1,0 +1,81 @@
+"""What the documentation shows runs as it stands there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from encore import registry
+from encore.cli import main
+
+from tests.contracts.test_parts import test_retrieval_picks_filled_slots_once as check_retrieval
+from tests.helpers import make_batch
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_readme_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("README.md", "python")
+    shape = (3, 32, 32)
+    batches = [make_batch(10, seed=number, shape=shape) for number in range(2)]
+    exec(program, {"stream": batches, "images": make_batch(3, shape=shape).images})
+    assert (tmp_path / "model.encore").is_file()
+
+
+def test_quickstart_program_runs() -> None:
+    (program,) = blocks("docs/quickstart.md", "python")
+    exec(program, {})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/add_a_part.md"])
+def test_commands_have_only_options_that_exist(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--help"]) == 0
+    known = set(capsys.readouterr().out.replace("│", " ").split())
+    known |= {"--retrieval.power"}  # of the part that docs/add_a_part.md adds
+    shell = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
+    for command in re.findall(r"^encore run (.*)$", shell, flags=re.MULTILINE):
+        assert {word for word in command.split() if word.startswith("--")} <= known
+
+
+@pytest.fixture
+def added_part(tmp_path: Path) -> Iterator[str]:
+    """Put the file of docs/add_a_part.md into a folder that counts as the package's own."""
+    (program,) = blocks("docs/add_a_part.md", "python")
+    (tmp_path / "rare.py").write_text(program)
+    folder = importlib.import_module("encore.retrieval")
+    folder.__path__.append(str(tmp_path))
+    registry.names.cache_clear()
+    yield "rare"
+    folder.__path__.remove(str(tmp_path))
+    registry.names.cache_clear()
+
+
+def test_added_part_is_found_runs_and_keeps_the_contract(
+    added_part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", "retrievals"]) == 0
+    shown = capsys.readouterr().out
+    assert "Slots without replacement" in shown
+    assert "--retrieval.power 1.0" in shown
+    small = ["--first-tasks", "1", "--memory-size", "50", "--model.width", "2", "--quiet"]
+    chosen = ["--retrieval", "rare", "--retrieval.power", "0.5"]
+    assert main(["run", *small, *chosen, "--out", str(tmp_path / "runs")]) == 0
+    for num_batches, size in [(1, 3), (6, 4), (6, 1)]:
+        check_retrieval(added_part, num_batches, size)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
