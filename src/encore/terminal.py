@@ -50,7 +50,7 @@ class Lines:
     def start(self, run: Run) -> None:
         """Say what begins or goes on."""
         if run.task or run.batch:
-            self._print(f"seed {run.seed}  goes on at task {run.task + 1}, batch {run.batch + 1}")
+            self._print(f"seed {run.seed}  goes on in task {run.task + 1}, after batch {run.batch}")
 
     def after_batch(self, run: Run, feedback: Feedback) -> None:
         """Show nothing: a batch is not worth a line."""

@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_digits
+from tests.reference.pillow_rand_augment import pillow_operation, pillow_rand_augment
 from torch import Tensor
 
 from encore.augment.rand_augment import Draws, RandAugment
 from encore.augment.tables import CENTRE_BITS, blend_table, choices
-from reference.pillow_rand_augment import pillow_operation, pillow_rand_augment
 
 SPACES = ("paper", "authors")
 MAGNITUDES = (0, 5, 14, 22, 30)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.reference.pillow_rand_augment import pillow_operation, pillow_rand_augment
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -13,7 +14,6 @@ from encore.augment.image_ops import DeviceTables, augment, device_tables
 from encore.augment.rand_augment import Draws, RandAugment
 from encore.augment.tables import CENTRE_BITS
 from encore.errors import EncoreError
-from reference.pillow_rand_augment import pillow_operation, pillow_rand_augment
 
 SPACES = ("paper", "authors")
 
@@ -170,7 +170,9 @@ def test_images_need_not_be_contiguous() -> None:
     draws = rand_augment.draw(20, 2, seeded(12))
     expected = rand_augment.apply(images.contiguous(), draws, 14)
     for fixed_shapes in (False, True):
-        assert torch.equal(rand_augment.apply(images, draws, 14, fixed_shapes=fixed_shapes), expected)
+        augmented = rand_augment.apply(images, draws, 14, fixed_shapes=fixed_shapes)
+        assert torch.equal(augmented, expected)
+        assert augmented.is_contiguous()
 
 
 class Recorder(TorchDispatchMode):

@@ -28,6 +28,7 @@ HostOperation = Callable[[Levels, Centre], Levels]  # an image [C, H, W], a draw
 _SAME_LEVELS = ALL_LEVELS.tobytes()
 _ONE_PIXEL = 1 << FIXED_POINT_BITS
 _LUMA = np.array(LUMA, dtype=np.uint32)[:, np.newaxis]
+_FIRST_BINS = 256 * np.arange(3)[:, np.newaxis]  # of the histograms of three channels in a row
 
 
 def host_operations(space: str, height: int, width: int, magnitude: int) -> list[HostOperation]:
@@ -126,7 +127,7 @@ def _look_up_channels(tables: list[bytes], image: Levels) -> Levels:
 
 def _equalize(image: Levels, centre: Centre) -> Levels:
     planes = image.reshape(len(image), -1)
-    bins = (planes + 256 * np.arange(len(planes))[:, np.newaxis]).ravel()
+    bins = (planes + _FIRST_BINS[: len(planes)]).ravel()
     histograms = np.bincount(bins, minlength=256 * len(planes)).reshape(-1, 256)
     darker = histograms.cumsum(1) - histograms
     tables = []
@@ -135,8 +136,9 @@ def _equalize(image: Levels, centre: Centre) -> Levels:
         if step == 0:
             tables.append(_SAME_LEVELS)
         else:
-            levels = (num_darker + step // 2) // step
-            tables.append(np.minimum(levels, 255).astype(np.uint8).tobytes())
+            num_darker += step // 2
+            num_darker //= step
+            tables.append(np.minimum(num_darker, 255).astype(np.uint8).tobytes())
     return _look_up_channels(tables, image)
 
 
