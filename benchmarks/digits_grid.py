@@ -22,7 +22,7 @@ def main() -> None:
     """Run the grid."""
     groups = {
         f"memory-{size:03d}-{name}": RunSettings(rehearsal=RehearsalSettings(memory_size=size), plan=plan)
-        for size in (20, 50, 100, 200)
+        for size in (20, 50, 200)
         for name, plan in PLANS.items()
     }
     compare("digits_grid", "Digits: repeats, augmentation and memory", groups, SEEDS)
