@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from encore import launch
+from encore.display import display_for
 from encore.errors import EncoreError
+from encore.keeper import Interrupted
 from encore.results import show_results
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings
-from encore.terminal import Live, display_for
 
 SEEDS = (0, 1, 2)
 REHEARSAL = RehearsalSettings(method="er", memory_size=50)
@@ -35,19 +36,10 @@ def run_demo(console: Console, directory: Path) -> None:
     console.print("Handwritten digits: two new classes at a time, ten images at a time, each once.")
     for name, (title, plan) in PLANS.items():
         console.print(f"\n[bold]{title}[/bold]")
-        display = display_for(console, quiet=False)
-        settings = RunSettings(rehearsal=REHEARSAL, plan=plan)
-        if isinstance(display, Live):
-            with display:
-                launch.start(settings, SEEDS, directory / name, display)
-        else:
-            launch.start(settings, SEEDS, directory / name, display)
+        with display_for(console, quiet=False) as display:
+            launch.start(RunSettings(rehearsal=REHEARSAL, plan=plan), SEEDS, directory / name, display)
     show_results(console, [directory])
-    console.print(
-        f"\nmean ± deviation over seeds {', '.join(map(str, SEEDS))}; written to {directory}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"written to {directory}", highlight=False, soft_wrap=True)
 
 
 def main() -> int:
@@ -60,7 +52,7 @@ def main() -> int:
     except EncoreError as error:
         print(f"encore: error: {error}", file=sys.stderr)
         return 2
-    except launch.Interrupted as interrupted:
+    except Interrupted as interrupted:
         print(f"\nstopped; go on with: encore resume {interrupted.directory}", file=sys.stderr)
         return 128 + interrupted.signal_number
     if picture:

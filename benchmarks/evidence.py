@@ -10,6 +10,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 from rich.console import Console
 
 from encore import launch
+from encore.display import display_for
+from encore.errors import EncoreError
+from encore.keeper import Display
 from encore.results import show_results
 from encore.settings import RunSettings
-from encore.terminal import Live, display_for
 
 RESULTS = Path(__file__).parent / "results"
 WORK = Path("runs")
@@ -34,21 +37,26 @@ def compare(name: str, title: str, groups: Mapping[str, RunSettings], seeds: Seq
     work = WORK / name
     for group, settings in groups.items():
         console.print(f"[bold]{group}[/bold]")
-        display = display_for(console, quiet=False)
-        if isinstance(display, Live):
-            with display:
-                _run(settings, seeds, work / group, display)
-        else:
+        with display_for(console, quiet=False) as display:
             _run(settings, seeds, work / group, display)
-    show_results(console, [work])
+    directories = [work / group for group in groups]
+    show_results(console, directories)
     folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
     _keep(work, folder, groups, seeds)
-    (folder / "README.md").write_text(_describe(name, title, folder, work), encoding="utf-8")
+    (folder / "README.md").write_text(_describe(name, title, folder, directories), encoding="utf-8")
     console.print(f"\nkept in {folder}", soft_wrap=True)
 
 
-def _run(settings: RunSettings, seeds: Sequence[int], directory: Path, display: launch.Display) -> None:
+def _run(settings: RunSettings, seeds: Sequence[int], directory: Path, display: Display) -> None:
     if (directory / "config.json").is_file():
+        found, found_seeds = launch.read_directory(directory)
+        asked = replace(found, rehearsal=settings.rehearsal, plan=settings.plan)
+        if (
+            found != asked
+            or found.stream.first_tasks != settings.stream.first_tasks
+            or found_seeds != [*seeds]
+        ):
+            raise EncoreError(f"{directory} was made with other settings: remove it to measure anew")
         launch.resume(directory, display)
     else:
         launch.start(settings, seeds, directory, display)
@@ -64,18 +72,20 @@ def _keep(work: Path, folder: Path, groups: Mapping[str, RunSettings], seeds: Se
         shutil.copy(work / group / "config.json", folder / group)
 
 
-def _describe(name: str, title: str, folder: Path, work: Path) -> str:
+def _describe(name: str, title: str, folder: Path, directories: list[Path]) -> str:
     table = Console(width=120, record=True, file=io.StringIO())
-    show_results(table, [work])
+    show_results(table, directories)
     record = json.loads(next(iter(sorted(folder.glob("*/seed-*/record.json")))).read_text(encoding="utf-8"))
     process: dict[str, Any] = record["processes"][-1]
     machine = process["machine"]
     versions = ", ".join(f"{package} {version}" for package, version in process["versions"].items())
+    lines = [line.rstrip() for line in table.export_text().strip("\n").splitlines()]
+    shown = "\n".join(lines)
     return (
         f"# {title}\n\n"
         f"    python -m benchmarks.{name}\n\n"
-        f"```\n{table.export_text().strip()}\n```\n\n"
-        f"Mean ± population deviation over the seeds. Each run's whole record lies beside this page; "
+        f"```\n{shown}\n```\n\n"
+        f"Each run's whole record lies beside this page; "
         f"`encore show` on this folder prints the table again.\n\n"
         f"- commit {process['commit']}\n"
         f"- {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from encore.interfaces import Batch, Plan
 from encore.learner import Learner
-from encore.terminal import make_table
+from encore.tables import make_table
 
 SHAPES = ((1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 32, 32))
 ROUNDS = 40
@@ -22,7 +22,7 @@ ROUNDS = 40
 
 def main() -> None:
     """Measure by turns, and print medians with their ratio."""
-    most = len(os.sched_getaffinity(0))
+    most = max(2, len(os.sched_getaffinity(0)))
     table = make_table("image", "1 thread, ms", f"{most} threads, ms", "ratio")
     for shape in SHAPES:
         seconds: dict[int, list[float]] = {1: [], most: []}

@@ -19,6 +19,7 @@ from tests.helpers import assert_same_state, make_batch, make_learner
 
 from encore import checkpoint
 from encore.errors import EncoreError
+from encore.files import write_json, written_atomically
 from encore.learner import Learner
 from encore.version import VERSION
 
@@ -145,7 +146,7 @@ def test_objects_are_not_saved(tmp_path: Path) -> None:
 def test_failure_while_writing_leaves_the_file_before(tmp_path: Path) -> None:
     path = write(tmp_path / "a.encore")
     before = path.read_bytes()
-    with pytest.raises(RuntimeError, match="power cut"), checkpoint.written_atomically(path) as unfinished:
+    with pytest.raises(RuntimeError, match="power cut"), written_atomically(path) as unfinished:
         unfinished.write_bytes(b"half")
         raise RuntimeError("power cut")
     assert path.read_bytes() == before
@@ -161,7 +162,7 @@ def test_readable_by_whom_other_files_are(tmp_path: Path) -> None:
 def test_json_reads_back_and_is_a_line_an_entry(tmp_path: Path) -> None:
     value: dict[str, Any] = {"matrix": [[0.5, 0.0], [0.25, 1.0]], "empty": {}, "list": [], "none": None}
     value["text"] = 'a "b"'
-    checkpoint.write_json(tmp_path / "a.json", value)
+    write_json(tmp_path / "a.json", value)
     text = (tmp_path / "a.json").read_text()
     assert json.loads(text) == value
     assert "[0.25, 1.0]" in text

@@ -32,6 +32,7 @@ def images(*shape: int) -> torch.Tensor:
         (images().float() - torch.inf, "images must be finite"),
         (images().float() + 1.5, "between 0 and 1, without normalisation, got 1.5 to 1.5"),
         (images().float() - 0.1, "between 0 and 1"),
+        (images().float().to_sparse(), "images must be a dense tensor, got a sparse one"),
         ([[1]], "images must be a torch tensor or a NumPy array, got list"),
         (np.array(["a"]), "images must hold numbers, got a NumPy array of <U1"),
     ],
@@ -77,8 +78,10 @@ def test_arrays_that_torch_cannot_share() -> None:
     backwards = array[::-1]
     assert torch.equal(check_images(read_only, COLOUR, CPU), torch.from_numpy(array))
     assert torch.equal(check_images(backwards, COLOUR, CPU), torch.from_numpy(backwards.copy()))
-    big_endian = array.astype(">f4") / 255
+    big_endian = (array / 255).astype(">f4")
     assert torch.equal(check_images(big_endian, COLOUR, CPU), torch.from_numpy(array))
+    labels = np.arange(4).astype(">i8")
+    assert check_batch(array, labels, COLOUR, 4, CPU).labels.tolist() == [0, 1, 2, 3]
 
 
 def test_unsigned_labels_are_accepted() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -8,9 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from encore import registry
+from encore import launch, registry
 from encore.cli import main
+from encore.data.benchmark import DataFile
+from encore.datasets.cifar100 import Cifar100
+from encore.display import Live, display_for
+from encore.settings import RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
 from encore.version import VERSION
 
 FAST = ["--first-tasks", "2", "--memory-size", "20", "--model.width", "2", "--device", "cpu"]
@@ -105,8 +112,8 @@ def test_show_several_side_by_side(
     assert main(["run", *FAST, *plan, "--out", str(other), "--quiet"]) == 0
     assert main(["show", str(finished), str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "ER-RAR" in shown
-    assert len([line for line in shown.splitlines() if line.startswith("ER")]) == 2
+    assert "rar " in shown
+    assert len([line for line in shown.splitlines() if line.startswith(("rar ", "runs "))]) == 3
 
 
 def test_single_run_shows_its_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +214,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("theory --benchmark digit", "did you mean 'digits'?"),
         ("theory --memory-size 0", "memory_size must be at least 1, got 0"),
         ("theory --task-sizes 5 0", "task_sizes must be"),
+        ("theory --seed -1", "a seed must be a whole number"),
+        ("run --memory-size 10000000000000", "it does not fit"),
+        ("run --objective.memory-weight nan", "memory_weight must be a number of at least 0"),
+        ("data check digit", "did you mean 'digits'?"),
+        ("data fetch digit", "did you mean 'digits'?"),
+        ("data fetch cifar100 --mirror ftp://a/b", "a mirror must be an http, https or file address"),
     ],
 )
 def test_mistakes_get_one_sentence_and_write_nothing(
@@ -294,8 +307,132 @@ def test_reader_of_a_pipe_may_leave(finished: Path) -> None:
     assert answer.stderr == ""
 
 
-def test_damaged_record_is_said(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("missing", ["metrics", "config", "seconds", "accuracy_matrix", "everything"])
+def test_damaged_record_is_said(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", str(finished), str(copy)], check=True)
-    (copy / "seed-3" / "record.json").write_text('{"metrics": {}}')
+    place = copy / "seed-3" / "record.json"
+    record = json.loads(place.read_text())
+    record.pop(missing, None)
+    place.write_text("{" if missing == "everything" else json.dumps(record))
     assert "record.json is damaged; delete it and run `encore resume" in refusal(capsys, "show", str(copy))
+
+
+def test_resume_takes_a_directory_of_directories(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        subprocess.run(["cp", "-r", str(finished), str(tmp_path / name)], check=True)
+    (tmp_path / "two" / "seed-4" / "record.json").unlink()
+    assert main(["resume", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("is finished already") == 3
+    assert "seed 4  task 2 of 2" in shown
+    again = [path / "seed-4" / "learner.encore" for path in (finished, tmp_path / "two")]
+    assert again[0].read_bytes() == again[1].read_bytes()
+
+
+def test_divergence_is_said_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "runs"
+    assert main(["run", *FAST, "--learning-rate", "1e30", "--out", str(directory)]) == 0
+    assert "training has diverged: try a smaller --learning-rate" in capsys.readouterr().out
+    assert json.loads((directory / "seed-0" / "record.json").read_text())["diverged"] is True
+
+
+def test_finished_run_did_not_diverge(finished: Path) -> None:
+    assert json.loads((finished / "seed-3" / "record.json").read_text())["diverged"] is False
+
+
+def test_theory_of_a_stream_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "--task-sizes", "1000", "3000", "1000", "--memory-size", "2000"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdigit()]
+    assert rows == [
+        ["1", "1,000", "0", "0", "-", "-", "-", "100%"],
+        ["2", "3,000", "1,000", "1,000", "3.000", "0.143", "0.429", "75%"],
+        ["3", "1,000", "4,000", "2,000", "0.500", "0.667", "0.333", "20%"],
+    ]
+
+
+def test_theory_of_a_benchmark_has_its_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "--benchmark", "digits", "--memory-size", "50", "--seed", "3"]) == 0
+    shown = capsys.readouterr().out
+    sizes = [int(line.split()[1]) for line in shown.splitlines() if line[:4].strip().isdigit()]
+    assert len(sizes) == 5
+    assert sum(sizes) == 1442
+
+
+def test_data_list_says_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ENCORE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["data", "list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "yes, with the package" in shown
+    assert "cifar100 was not found in" in shown
+    assert "186 MB, 169 MB to fetch" in shown
+
+
+def test_data_check_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "digits"]) == 0
+    shown = capsys.readouterr().out
+    assert "train: 1,442 images of 10 classes, 140 to 147 of each" in shown
+    assert "test: 355 images of 10 classes" in shown
+
+
+def test_altered_data_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    (folder / "meta").write_bytes(b"altered")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    message = refusal(capsys, "data", "check", "cifar100", "--data-dir", str(tmp_path))
+    assert "cifar100 is not as it was published" in message
+
+
+def test_data_fetch_from_a_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fetch a small stand-in for the archive, and be told what came and that it is there."""
+    mirror, folder = tmp_path / "mirror", tmp_path / "data"
+    mirror.mkdir()
+    content = b"stand-in" * 100
+    (mirror / "cifar-100-python.tar.gz").write_bytes(content)
+    stand_in = DataFile("cifar-100-python.tar.gz", len(content), hashlib.md5(content).hexdigest())
+    monkeypatch.setattr(Cifar100, "downloads", (stand_in,))
+    command = ["data", "fetch", "cifar100", "--data-dir", str(folder), "--mirror", mirror.as_uri()]
+    assert main(command) == 0
+    assert "was fetched from" in capsys.readouterr().out
+    assert (folder / "cifar100" / "cifar-100-python.tar.gz").read_bytes() == content
+
+
+def test_live_display_shows_where_a_run_stands(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=140)
+    settings = RunSettings(
+        StreamSettings(first_tasks=2),
+        RehearsalSettings(memory_size=20),
+        training=TrainingSettings(device="cpu"),
+        part_options={"model.width": 2},
+    )
+    with display_for(console, quiet=False) as display:
+        assert isinstance(display, Live)
+        launch.start(settings, [0], tmp_path / "runs", display)
+    text = shown.getvalue()
+    for expected in ("seed 0  task 2 of 2", "batch", "/28", "images/s", "memory", "incoming"):
+        assert expected in text
+
+
+def test_long_names_leave_the_numbers_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plan = ["--repeats", "2", "--num-ops", "1", "--operation-space", "authors", "--augment-target", "memory"]
+    chosen = [*FAST, *plan, "--classifier", "softmax", "--seeds", "0", "1"]
+    assert main(["run", *chosen, "--out", str(tmp_path / "runs")]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "mean ± population deviation over seeds 0 1" in shown

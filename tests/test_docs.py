@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from encore import registry
-from encore.cli import main
-
 from tests.contracts.test_parts import test_retrieval_picks_filled_slots_once as check_retrieval
 from tests.helpers import make_batch
+
+from encore import registry
+from encore.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

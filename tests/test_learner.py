@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from tests.helpers import (
 )
 from torch import Tensor
 
+from encore import checkpoint
 from encore.errors import EncoreError
 from encore.interfaces import Batch, Plan
 from encore.learner import Learner
@@ -99,7 +103,7 @@ def test_incoming_batch_is_not_retrieved_during_its_own_iterations(monkeypatch: 
         assert not any(image.numpy().tobytes() in ours for images in seen for image in images)
 
 
-def test_every_iteration_draws_anew() -> None:
+def test_every_iteration_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(plan=Plan(repeats=6, num_ops=1), memory_size=50)
     for batch in make_stream(6):
         learner.observe(*batch)
@@ -110,7 +114,7 @@ def test_every_iteration_draws_anew() -> None:
         batches.append(joint.images.clone())
         return backward(model, joint)
 
-    learner.objective.backward = spy
+    monkeypatch.setattr(learner.objective, "backward", spy)
     learner.observe(*make_batch(4, seed=99))
     remembered = {batch[:4].numpy().tobytes() for batch in batches}
     incoming = {batch[4:].numpy().tobytes() for batch in batches}
@@ -257,12 +261,90 @@ def test_making_a_learner_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_hot_step_never_waits_for_the_device() -> None:
-    learner = make_learner(plan=Plan(repeats=2))
+@pytest.mark.parametrize("target", ["both", "memory", "incoming", "none"])
+def test_hot_step_never_waits_for_the_device(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = make_learner(plan=Plan(repeats=2, num_ops=2), augment_target=target)
+    # As on an accelerator: on the host the augmentation looks at what was drawn, which costs nothing there.
+    fixed_shapes = functools.partial(learner.rand_augment.apply, fixed_shapes=True)
+    monkeypatch.setattr(learner.rand_augment, "apply", fixed_shapes)
     for batch in make_stream(4):
         learner.observe(*batch)
     with NoHostSynchronisation():
         learner.learn(make_batch(4, seed=9), learner.plan)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_hot_step_never_waits_for_a_gpu() -> None:
+    learner = make_learner(plan=Plan(repeats=2, num_ops=2), device="cuda")
+    batches = [Batch(images.cuda(), labels.cuda()) for images, labels in make_stream(5)]
+    for batch in batches[:4]:
+        learner.learn(batch, learner.plan)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        learner.learn(batches[4], learner.plan)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_whole_numbers_may_be_numpy_s_and_the_shape_a_list() -> None:
+    images, labels = make_batch(6)
+    learner = make_learner(
+        image_shape=[1, np.int64(8), 8],
+        num_classes=np.int64(6),
+        memory_size=np.int32(12),
+        seed=np.uint8(0),
+        learning_rate=np.float32(0.1),
+        plan=Plan(repeats=np.int64(2), num_ops=np.int64(1)),  # type: ignore[arg-type]
+    )
+    learner.observe(images, labels)
+    json.dumps(learner.config.to_json())
+    assert learner.plan == Plan(repeats=2, num_ops=1)
+
+
+def test_state_of_a_new_learner_makes_a_trained_one_new() -> None:
+    fresh, used = make_learner(), make_learner()
+    state = copy.deepcopy(used.state_dict())
+    for batch in make_stream(3):
+        used.observe(*batch)
+    used.load_state_dict(state)
+    for batch in make_stream(3, seed=7):
+        fresh.observe(*batch)
+        used.observe(*batch)
+    assert_same_state(fresh.state_dict(), used.state_dict())
+
+
+def test_learner_of_another_kind_of_device_goes_on() -> None:
+    learner = make_learner()
+    for batch in make_stream(4):
+        learner.observe(*batch)
+    state = learner.state_dict()
+    # As a GPU saves it: its generators' states have sixteen bytes.
+    names = state["generators"]["generators"]
+    state["generators"] = {"device": "cuda", "generators": dict.fromkeys(names, torch.zeros(16).byte())}
+    other = make_learner()
+    other.load_state_dict(state)
+    asked = make_batch(9, seed=5).images
+    assert torch.equal(other.scores(asked), learner.scores(asked))
+    other.observe(*make_batch(4, seed=6))
+
+
+def test_file_of_another_version_gets_one_sentence(tmp_path: Path) -> None:
+    learner = make_learner()
+    described, state = learner._described(), learner.state_dict()
+    described["learner"]["temperature"] = 1.0
+    checkpoint.save(tmp_path / "later.encore", "learner", described, state)
+    with pytest.raises(EncoreError, match=r"later\.encore does not fit Encore .* may be of another version"):
+        Learner.load(tmp_path / "later.encore")
+    del state["memory"]
+    checkpoint.save(tmp_path / "earlier.encore", "learner", learner._described(), state)
+    with pytest.raises(EncoreError, match=r"earlier\.encore does not fit Encore"):
+        Learner.load(tmp_path / "earlier.encore")
+
+
+def test_large_batch_is_remembered_without_a_table_of_its_pairs() -> None:
+    learner = make_learner(plan=Plan(), memory_size=100)
+    learner.observe(*make_batch(3000))
+    assert learner.memory.num_seen == 3000
 
 
 def test_feedback_is_of_the_last_iteration() -> None:
@@ -295,6 +377,16 @@ def test_feedback_is_of_the_last_iteration() -> None:
         ({"parts": {"model.width": "2"}}, "model.width must be of type int, got '2'"),
         ({"device": "gpu"}, "there is no device 'gpu': use auto, cpu, cuda or cuda:N"),
         ({"seed": -1}, "a seed must be a whole number from 0"),
+        ({"image_shape": 8}, "image_shape must be \\(channels, height, width\\), got 8"),
+        ({"plan": (1, 2, 3)}, "plan must be an encore.Plan, got \\(1, 2, 3\\)"),
+        ({"parts": ["softmax"]}, "parts must be a dictionary such as"),
+        ({"parts": {"classifier": 3}}, "the name of a classifier must be a text, got 3"),
+        ({"method": None}, "the name of a method must be a text, got None"),
+        (
+            {"parts": {"objective.memory_weight": float("nan")}},
+            "memory_weight must be a number of at least 0",
+        ),
+        ({"memory_size": 10**13}, "it does not fit: .*; choose a smaller memory or network"),
     ],
 )
 def test_wrong_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encore.errors import EncoreError
-from encore.metrics import AccuracyMatrix, Metrics, mean_and_deviation, metrics_of, metrics_so_far
+from encore.metrics import AccuracyMatrix, Metrics, mean_and_deviation, metrics_of
 
 BY_HAND = [[0.7, 0.0, 0.0], [0.8, 0.9, 0.0], [0.4, 0.6, 0.5]]
 
@@ -136,20 +136,6 @@ def test_lists_arrays_and_tensors_are_the_same() -> None:
     assert metrics_of(np.array(matrix, dtype=np.float32)) == expected
     assert metrics_of(torch.tensor(matrix)) == expected
     assert metrics_of(torch.tensor(matrix, dtype=torch.bfloat16, requires_grad=True)) == expected
-
-
-@given(matrices())
-def test_an_unfinished_run_reads_only_the_tasks_done(matrix: list[list[float]]) -> None:
-    num_tasks = len(matrix) + 2
-    unfinished = np.full((num_tasks, num_tasks), np.nan)
-    unfinished[: len(matrix), : len(matrix)] = matrix
-    assert metrics_so_far(unfinished, len(matrix)) == metrics_of(matrix)
-
-
-@pytest.mark.parametrize("num_tasks_done", [0, 4, -1])
-def test_an_unfinished_run_has_done_some_of_its_tasks(num_tasks_done: int) -> None:
-    with pytest.raises(EncoreError, match=f"from 1 to the 3 tasks of the matrix, got {num_tasks_done}$"):
-        metrics_so_far(BY_HAND, num_tasks_done)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.speed import rand_augment, rehearsal_step
-from encore.checkpoint import write_json
+from encore.files import write_json
 from encore.record import describe_machine, find_commit
 from encore.version import VERSION
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from encore.errors import EncoreError
+from encore.files import written_atomically
 from encore.version import VERSION
 
 FORMAT = "1"  # of the file; raised when an older Encore could not read it
@@ -76,13 +76,30 @@ def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return saved["described"], _put_back_tensors(saved["state"], tensors)
 
 
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Say so in a sentence if what a checkpoint holds is not what this version of Encore expects."""
+    try:
+        yield
+    except EncoreError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise EncoreError(
+            f"{path} does not fit Encore {VERSION}, and may be of another version ({reason}); "
+            "load it with the version that saved it"
+        ) from error
+
+
 def _read_header(path: Path, text: str | None) -> dict[str, str]:
     if text is None:
         raise EncoreError(f"{path} was not written by Encore: name a file that it saved")
     try:
-        header: dict[str, str] = json.loads(text)
+        header = json.loads(text)
     except ValueError as error:
         raise _damaged(path) from error
+    if not isinstance(header, dict):
+        raise _damaged(path)
     return header
 
 
@@ -91,62 +108,6 @@ def _damaged(path: Path) -> EncoreError:
         f"{path} was altered or damaged: its checksum does not match; restore it from a copy, "
         "or delete it to start afresh"
     )
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, atomically."""
-    with written_atomically(path) as unfinished:
-        unfinished.write_text(_readable(value) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def written_atomically(path: Path) -> Iterator[Path]:
-    """Give a place to write to, whose content then appears at the path at once or not at all.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "note.txt"
-    >>> with written_atomically(place) as unfinished:
-    ...     _ = unfinished.write_text("whole")
-    >>> place.read_text()
-    'whole'
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.touch()
-        mode = unfinished.stat().st_mode  # as the user's other files; safetensors makes files private
-        yield unfinished
-        unfinished.chmod(mode)
-        _flush(unfinished, os.O_RDWR)
-        unfinished.replace(path)
-        _flush(path.parent, os.O_RDONLY)
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise EncoreError(
-            f"{path} could not be written: {reason}; make room or choose another place"
-        ) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-
-
-def _readable(value: Any, margin: str = "") -> str:
-    """Return JSON with a line for each entry of a dictionary or of a list that holds others."""
-    inner = margin + "  "
-    if isinstance(value, dict) and value:
-        lines = [f"{inner}{json.dumps(str(key))}: {_readable(held, inner)}" for key, held in value.items()]
-        return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
-    if isinstance(value, list | tuple) and any(isinstance(held, list | tuple | dict) for held in value):
-        lines = [inner + _readable(held, inner) for held in value]
-        return "[\n" + ",\n".join(lines) + f"\n{margin}]"
-    return json.dumps(value)
-
-
-def _flush(path: Path, mode: int) -> None:
-    descriptor = os.open(path, mode)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _take_out_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:

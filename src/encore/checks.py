@@ -73,32 +73,17 @@ def check_images(images: Array, image_shape: tuple[int, int, int], device: torch
     return (images.to(device) * 255).round().to(torch.uint8)
 
 
-def check_positive(name: str, value: float) -> None:
-    """Refuse what is not a finite number above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise EncoreError(f"{name} must be a number above 0, got {value!r}")
-
-
-def check_not_negative(name: str, value: float) -> None:
-    """Refuse what is not a finite number of at least zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise EncoreError(f"{name} must be a number of at least 0, got {value!r}")
-
-
-def check_count(name: str, value: int) -> None:
-    """Refuse what is not a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise EncoreError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
 def _as_tensor(name: str, values: Array) -> Tensor:
     if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise EncoreError(f"{name} must be a dense tensor, got a sparse one: hand in its to_dense()")
         return values.detach()
     if not isinstance(values, np.ndarray):
         raise EncoreError(f"{name} must be a torch tensor or a NumPy array, got {type(values).__name__}")
     try:
-        # A copy only where torch could not share the array: read-only, or with negative strides.
-        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+        # A copy only where torch could not share the array: read-only, reversed, or of the other byte order.
+        native = values.astype(values.dtype.newbyteorder("="), copy=False)
+        return torch.from_numpy(np.require(native, requirements=["C", "W"]))
     except TypeError as error:
         raise EncoreError(f"{name} must hold numbers, got a NumPy array of {values.dtype}") from error
 

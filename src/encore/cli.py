@@ -1,6 +1,6 @@
 """The command line: one function for each verb.
 
-What is heavy is imported inside the verbs, so that help and mistakes are answered at once.
+What is heavy is imported inside the verbs, so that `encore --help` answers at once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import dataclasses
 import functools
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -28,6 +29,8 @@ from encore.version import VERSION
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from encore.keeper import Display
 
 HELP = """Learn from a stream that never repeats, and do not forget.
 
@@ -60,7 +63,7 @@ def make_app(tokens: Sequence[str]) -> App:
     """Return the verbs; `run` has the options of just those parts that the tokens choose."""
     app = App(name="encore", help=HELP, version=VERSION, version_flags=["--version"])
     run_verb: Any = run
-    if "run" in tokens:
+    if tokens[:1] == ["run"]:
         # The parts' options are the arguments of their constructors: known once the parts are chosen.
         options = _options_class(tokens)
         run.__annotations__["part_options"] = Annotated[options, Parameter(name="*")]
@@ -194,7 +197,7 @@ def data_fetch(
     benchmark: str,
     *,
     data_dir: Path | None = None,
-    mirror: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    mirror: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
     quiet: Quietly = False,
 ) -> None:
     """Download a benchmark's files, resuming what was begun, and verify them.
@@ -206,8 +209,8 @@ def data_fetch(
     data_dir
         Where to put them; else $ENCORE_DATA, else the user's cache directory.
     mirror
-        Address of a folder to try first; may be given more than once. $ENCORE_MIRRORS, separated by
-        commas, are tried next, and the benchmark's home last.
+        Address of a folder to try first; may be given more than once. Those in $ENCORE_MIRRORS, separated
+        by commas, are tried next, and the benchmark's home last.
 
     """
     from encore.data_tables import fetch_data
@@ -231,31 +234,26 @@ def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
     check_data(_console(), benchmark, data_dir)
 
 
-def _train(work: Any, directory: Path, quiet: bool) -> None:
-    from encore.launch import Interrupted
+def _train(work: Callable[[Display], None], directory: Path, quiet: bool) -> None:
+    from encore.display import display_for
+    from encore.keeper import Interrupted
     from encore.results import show_results
-    from encore.terminal import Live, display_for
 
     console = _console()
-    display = display_for(console, quiet)
     try:
-        if isinstance(display, Live):
-            with display:
-                work(display)
-        else:
+        with display_for(console, quiet) as display:
             work(display)
     except Interrupted as interrupted:
         run = interrupted.run
         print(
             f"encore: stopped and saved: seed {run.seed}, task {run.task + 1}, batch {run.batch}; "
-            "go on with\n"
-            f"  encore resume {interrupted.directory}",
+            f"go on with\n  encore resume {quote(str(interrupted.directory))}",
             file=sys.stderr,
         )
         raise SystemExit(128 + interrupted.signal_number) from None
     if not quiet:
         show_results(console, [directory])
-        console.print(f"\nwritten to {directory}", highlight=False, soft_wrap=True)
+        console.print(f"written to {directory}", highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:

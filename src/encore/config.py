@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from encore import registry
-from encore.checks import check_count, check_not_negative, check_positive
+from encore.augment.operation_spaces import SPACES
+from encore.data.benchmark import Benchmark
 from encore.errors import EncoreError, unknown_name
+from encore.randomness import Randomness
 from encore.settings import RunSettings
+from encore.values import not_negative_number, positive_number, whole_number
 
 AUGMENT_TARGETS = ("both", "memory", "incoming", "none")
-OPERATION_SPACES = ("paper", "authors")
 LEARNER_PARTS = ("model", "retrieval", "retention", "objective", "classifier", "engine")
 DEFAULT_PARTS = {"model": "reduced_resnet18", "engine": "eager"}  # the others are the method's
 
@@ -43,19 +45,20 @@ class LearnerConfig:
     seed: int
 
     def __post_init__(self) -> None:
-        shape = self.image_shape
-        if len(shape) != 3 or not all(isinstance(side, int) and side >= 1 for side in shape):
-            raise EncoreError(f"image_shape must be (channels, height, width), got {shape!r}")
-        if shape[0] not in (1, 3):
-            raise EncoreError(f"images must have 1 channel (grey) or 3 (colour), got {shape[0]}")
-        check_count("the number of classes", self.num_classes)
-        check_count("the memory size", self.memory_size)
-        check_count("the memory batch size", self.memory_batch_size)
-        check_positive("the learning rate", self.learning_rate)
-        check_not_negative("the weight decay", self.weight_decay)
+        settle = object.__setattr__  # the way around frozen, for lists and NumPy's numbers to become Python's
+        settle(self, "image_shape", _check_image_shape(self.image_shape))
+        for field, name in (
+            ("num_classes", "the number of classes"),
+            ("memory_size", "the memory size"),
+            ("memory_batch_size", "the memory batch size"),
+        ):
+            settle(self, field, whole_number(name, getattr(self, field), lowest=1))
+        settle(self, "learning_rate", positive_number("the learning rate", self.learning_rate))
+        settle(self, "weight_decay", not_negative_number("the weight decay", self.weight_decay))
+        settle(self, "seed", Randomness(self.seed).seed)
         for kind, name, known in (
             ("augmentation target", self.augment_target, AUGMENT_TARGETS),
-            ("operation space", self.operation_space, OPERATION_SPACES),
+            ("operation space", self.operation_space, SPACES),
         ):
             if name not in known:
                 raise unknown_name(kind, name, known)
@@ -76,7 +79,7 @@ class LearnerConfig:
         return cls(**{**value, "parts": parts, "image_shape": tuple(value["image_shape"])})
 
 
-def resolve_run(settings: RunSettings, benchmark: Any, seed: int) -> LearnerConfig:
+def resolve_run(settings: RunSettings, benchmark: Benchmark, seed: int) -> LearnerConfig:
     """Return the learner that a run's settings describe, for one seed of a benchmark."""
     rehearsal, plan, training = settings.rehearsal, settings.plan, settings.training
     chosen = {kind: name for kind, name in settings.named_parts().items() if kind in LEARNER_PARTS}
@@ -103,6 +106,16 @@ def choose_run_part(settings: RunSettings, kind: str) -> PartChoice:
     return choose_part(kind, str(settings.named_parts()[kind]), _options_of(kind, settings.part_options))
 
 
+def _check_image_shape(shape: Any) -> tuple[int, int, int]:
+    try:
+        channels, height, width = (whole_number("a side", side, lowest=1) for side in shape)
+    except (TypeError, ValueError):
+        raise EncoreError(f"image_shape must be (channels, height, width), got {shape!r}") from None
+    if channels not in (1, 3):
+        raise EncoreError(f"images must have 1 channel (grey) or 3 (colour), got {channels}")
+    return channels, height, width
+
+
 def resolve_parts(method: str, choices: Mapping[str, Any]) -> dict[str, PartChoice]:
     """Return a learner's parts with all their options: the method's own, but for what is chosen here.
 
@@ -112,6 +125,8 @@ def resolve_parts(method: str, choices: Mapping[str, Any]) -> dict[str, PartChoi
     >>> parts["objective"].options
     {'memory_weight': 0.5, 'incoming_weight': 1.0}
     """
+    if not isinstance(choices, Mapping):
+        raise EncoreError(f"parts must be a dictionary such as {{'classifier': 'softmax'}}, got {choices!r}")
     named = {**DEFAULT_PARTS, **dataclasses.asdict(registry.recipe(method))}
     for key, name in choices.items():
         kind = key.partition(".")[0]

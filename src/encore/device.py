@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from encore.errors import EncoreError
 
+MOST_THREADS = 8  # a batch of twenty small images has not work for more
 SMALL_IMAGE = 8 * 8  # pixels; up to here a second thread gives little (docs/decisions.md)
 
 
@@ -33,6 +36,18 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say so in a sentence if the network or the memory does not fit."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, RuntimeError) and "memory" not in reason.lower():
+            raise
+        raise EncoreError(f"it does not fit: {reason}; choose a smaller memory or network") from error
+
+
 def choose_threads(image_shape: tuple[int, int, int]) -> int:
     """Return how many threads to train on images of this size with.
 
@@ -41,4 +56,5 @@ def choose_threads(image_shape: tuple[int, int, int]) -> int:
     """
     if image_shape[1] * image_shape[2] <= SMALL_IMAGE:
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_THREADS)

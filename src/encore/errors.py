@@ -21,5 +21,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> EncoreError:
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ";"
+    hint = f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     return EncoreError(f"there is no {kind} {name!r}{hint} (known: {', '.join(names)})")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
-from encore.errors import EncoreError
+from encore.values import whole_number
 
 if TYPE_CHECKING:
     from encore.memory import Memory
@@ -51,9 +51,10 @@ class Plan:
     magnitude: int = 14  # Q: strength of each operation, 0 to 30
 
     def __post_init__(self) -> None:
-        _check_whole_number("repeats (K)", self.repeats, 1, MAX_REPEATS)
-        _check_whole_number("num_ops (P)", self.num_ops, 0, MAX_NUM_OPS)
-        _check_whole_number("magnitude (Q)", self.magnitude, 0, MAX_MAGNITUDE)
+        settle = object.__setattr__  # the way around frozen, for NumPy's whole numbers to become Python's
+        settle(self, "repeats", whole_number("repeats (K)", self.repeats, 1, MAX_REPEATS))
+        settle(self, "num_ops", whole_number("num_ops (P)", self.num_ops, 0, MAX_NUM_OPS))
+        settle(self, "magnitude", whole_number("magnitude (Q)", self.magnitude, 0, MAX_MAGNITUDE))
 
 
 class Joint(NamedTuple):
@@ -193,8 +194,3 @@ class Recipe:
     retention: str
     objective: str
     classifier: str
-
-
-def _check_whole_number(name: str, value: object, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise EncoreError(f"{name} must be a whole number from {lowest} to {highest}, got {value!r}")

@@ -16,9 +16,21 @@ from encore import checkpoint, registry
 from encore.augment.rand_augment import RandAugment
 from encore.checks import Array, check_batch, check_images
 from encore.config import LearnerConfig, resolve_parts
-from encore.device import resolve_device
+from encore.device import enough_memory, resolve_device
 from encore.errors import EncoreError
-from encore.interfaces import Batch, Feedback, Joint, Model, Plan, RetrievalContext
+from encore.interfaces import (
+    Batch,
+    Classifier,
+    Engine,
+    Feedback,
+    Joint,
+    Model,
+    Objective,
+    Plan,
+    Retention,
+    Retrieval,
+    RetrievalContext,
+)
 from encore.memory import Memory
 from encore.randomness import Randomness
 
@@ -94,6 +106,8 @@ class Learner:
             parts=resolve_parts(method, parts or {}),
             seed=seed,
         )
+        if plan is not None and not isinstance(plan, Plan):
+            raise EncoreError(f"plan must be an encore.Plan, got {plan!r}")
         self._set_up(config, plan or Plan(), resolve_device(device))
 
     @classmethod
@@ -106,19 +120,19 @@ class Learner:
     def _set_up(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
         self.config, self.plan, self.device = config, plan, device
         self.draws = Randomness(config.seed, device)
-        with self.draws.seeded_initialisation():
+        with enough_memory(), self.draws.seeded_initialisation():
             model: Model = config.make_part("model", config.image_shape, config.num_classes)
-        # With the channels innermost, convolutions on a CPU take about two thirds of the time.
-        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            # With the channels innermost, convolutions on a CPU take about two thirds of the time.
+            self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.memory = Memory(config.memory_size, config.image_shape, device)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.memory = Memory(config.memory_size, config.image_shape, device)
-        self.retrieval = config.make_part("retrieval")
-        self.retention = config.make_part("retention")
-        self.objective = config.make_part("objective")
-        self.classifier = config.make_part("classifier")
-        self.engine = config.make_part("engine")
+        self.retrieval: Retrieval = config.make_part("retrieval")
+        self.retention: Retention = config.make_part("retention")
+        self.objective: Objective = config.make_part("objective")
+        self.classifier: Classifier = config.make_part("classifier")
+        self.engine: Engine = config.make_part("engine")
         self.rand_augment = RandAugment(config.operation_space)
         self.num_steps = 0  # of SGD
         self.num_images_trained = 0  # that went through the network for them, remembered and incoming
@@ -166,23 +180,21 @@ class Learner:
         return self.memory.read(self.retrieval(context))
 
     def _augment(self, remembered: Batch, incoming: Batch, plan: Plan) -> Joint:
-        num_remembered, target = len(remembered.labels), self.config.augment_target
-        images = torch.cat([remembered.images, incoming.images])
-        start = num_remembered if target == "incoming" else 0
-        stop = num_remembered if target == "memory" else len(images)
-        num_ops = 0 if target == "none" else plan.num_ops
-        augmented = self.rand_augment(
-            images[start:stop], num_ops, plan.magnitude, self.draws.generator("augmentation")
-        )
-        untouched = images[stop:] if start == 0 else images[:start]
-        if len(untouched):
-            parts = [augmented, untouched / 255] if start == 0 else [untouched / 255, augmented]
+        target, draws = self.config.augment_target, self.draws.generator("augmentation")
+        if target == "both":
+            images = torch.cat([remembered.images, incoming.images])
+            augmented = self.rand_augment(images, plan.num_ops, plan.magnitude, draws)
+        else:
+            parts = [
+                self.rand_augment(part, plan.num_ops if name == target else 0, plan.magnitude, draws)
+                for name, part in (("memory", remembered.images), ("incoming", incoming.images))
+            ]
             augmented = torch.cat(parts)
         labels = torch.cat([remembered.labels, incoming.labels])
-        return Joint(augmented.contiguous(memory_format=torch.channels_last), labels, num_remembered)
+        return Joint(augmented.contiguous(memory_format=torch.channels_last), labels, len(remembered.labels))
 
     def predict(self, images: Array) -> Tensor:
-        """Return the most likely class of each image, int64 [N]."""
+        """Return the most likely class of each image, int64 [N], on the device the images came from."""
         return self.scores(images).argmax(dim=1)
 
     def predict_proba(self, images: Array) -> Tensor:
@@ -205,7 +217,7 @@ class Learner:
                 self.classifier.fit(self.model, self.memory)
                 self._classifier_is_fitted = True
             scored = [self.classifier.scores(self.model, _as_floats(part)) for part in checked.split(CHUNK)]
-            return torch.cat(scored)
+            return torch.cat(scored).to(images.device if isinstance(images, Tensor) else "cpu")
         finally:
             self.model.train()
 
@@ -215,12 +227,19 @@ class Learner:
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Learner:
-        """Read a saved learner; it goes on with the same bits as the one that was saved."""
+        """Read a saved learner; on the same kind of device it goes on with the same bits."""
+        on = resolve_device(device)
         described, state = checkpoint.load(Path(path), "learner")
-        config = LearnerConfig.from_json(described["learner"])
-        learner = cls.from_config(config, Plan(**described["plan"]), resolve_device(device))
-        learner.load_state_dict(state)
+        with checkpoint.understood(Path(path)):
+            config = LearnerConfig.from_json(described["learner"])
+            learner = cls.from_config(config, Plan(**described["plan"]), on)
+            learner.load_state_dict(state)
         return learner
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether training has not diverged: no weight is infinite or NaN. It waits for the device."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     def _described(self) -> dict[str, Any]:
         plan = self.plan
@@ -262,6 +281,7 @@ class Learner:
             "retention": self.retention,
             "objective": self.objective,
             "classifier": self.classifier,
+            "engine": self.engine,
         }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from encore.errors import EncoreError
 from encore.interfaces import Batch
+from encore.values import whole_number
 
 
 class Memory(nn.Module):
@@ -30,9 +30,7 @@ class Memory(nn.Module):
         self, capacity: int, image_shape: tuple[int, int, int], device: torch.device | str = "cpu"
     ) -> None:
         super().__init__()
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-            raise EncoreError(f"the memory size must be a whole number of at least 1, got {capacity!r}")
-        self.capacity = capacity
+        self.capacity = capacity = whole_number("the memory size", capacity, lowest=1)
         self.num_seen = 0
         self.register_buffer(
             "images", torch.zeros((capacity + 1, *image_shape), dtype=torch.uint8, device=device)

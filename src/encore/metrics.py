@@ -75,21 +75,6 @@ def metrics_of(matrix: AccuracyMatrix) -> Metrics:
     )
 
 
-def metrics_so_far(matrix: AccuracyMatrix, num_tasks_done: int) -> Metrics:
-    """Compute the metrics of an unfinished run, over the tasks done; the rest of `matrix` is not read.
-
-    >>> metrics_so_far([[0.5, 0.0, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 0.0]], 2).average_accuracy
-    0.5
-    """
-    accuracy = _as_array(matrix)
-    most = min(accuracy.shape)
-    if not 1 <= num_tasks_done <= most:
-        raise EncoreError(
-            f"num_tasks_done must be from 1 to the {most} tasks of the matrix, got {num_tasks_done}"
-        )
-    return metrics_of(accuracy[:num_tasks_done, :num_tasks_done])
-
-
 def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """Summarise one number of several runs; the deviation divides by the number of runs, not one less.
 

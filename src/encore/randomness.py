@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
-from encore.errors import EncoreError
+from encore.values import whole_number
 
 
 class Randomness:
@@ -27,9 +28,7 @@ class Randomness:
     """
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise EncoreError(f"a seed must be a whole number from 0 to 2**63 - 1, got {seed!r}")
-        self.seed = seed
+        self.seed = whole_number("a seed", seed, 0, 2**63 - 1)
         self.device = torch.device(device)
         self._generators: dict[str, Generator] = {}
 
@@ -45,18 +44,27 @@ class Randomness:
     def seeded_initialisation(self) -> Iterator[None]:
         """Make torch's global generator give this seed's initial weights, and leave it as it was."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._derive("initialisation"))
+            # Not torch.manual_seed, which would seed the generators of all GPUs, too.
+            torch.default_generator.manual_seed(self._derive("initialisation"))
             yield
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the state of every generator that was asked for."""
-        return {name: generator.get_state() for name, generator in self._generators.items()}
+        states = {name: generator.get_state() for name, generator in self._generators.items()}
+        return {"device": self.device.type, "generators": states}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Bring every generator to where it was."""
-        for name, generator_state in state.items():
-            device = torch.device("cpu") if name.startswith("host/") else self.device
-            self._find(name, device).set_state(generator_state.cpu())
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Bring every generator to where it was.
+
+        The generators of a GPU and of a CPU have different states. On the other kind of device the run goes
+        on with new ones, and so with other numbers than it would have had.
+        """
+        self._generators.clear()
+        for name, generator_state in state["generators"].items():
+            on_host = name.startswith("host/")
+            if on_host or state["device"] == self.device.type:
+                device = torch.device("cpu") if on_host else self.device
+                self._find(name, device).set_state(generator_state.cpu())
 
     def _find(self, name: str, device: torch.device) -> Generator:
         if name not in self._generators:

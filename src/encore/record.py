@@ -36,6 +36,7 @@ def make_record(run: Run) -> dict[str, Any]:
         ],
         "accuracy_matrix": run.accuracy,
         "metrics": metrics_of(run.accuracy)._asdict(),
+        "diverged": not learner.is_finite,
         "sgd_steps": learner.num_steps,
         "images_seen": learner.memory.num_seen,
         "images_trained": learner.num_images_trained,
@@ -69,7 +70,7 @@ def describe_process(run: Run) -> dict[str, Any]:
         "commit": find_commit(),
         "versions": {"encore": VERSION, "python": platform.python_version(), **_find_versions()},
         "machine": describe_machine(run.learner.device),
-        "peak_memory_bytes": peak_memory(),
+        **peak_memory(run.learner.device),
     }
 
 
@@ -86,7 +87,6 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)
         described["cuda"] = torch.version.cuda
-        described["gpu_peak_memory_bytes"] = torch.cuda.max_memory_allocated(device)
     return described
 
 
@@ -104,11 +104,14 @@ def find_commit() -> str | None:
     return commit + ("+" if changed else "")
 
 
-def peak_memory() -> int:
-    """Return the largest memory this process has held on the host so far, in bytes."""
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Return the largest memory this process has held so far, on the host and on the GPU, in bytes."""
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peaks = {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if device.type == "cuda":
+        peaks["gpu_peak_memory_bytes"] = torch.cuda.max_memory_allocated(device)
+    return peaks
 
 
 def _find_versions() -> dict[str, str]:

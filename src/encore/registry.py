@@ -46,6 +46,8 @@ def names(kind: str) -> tuple[str, ...]:
 
 def resolve(kind: str, name: str) -> str:
     """Return the part's name as its file has it, or refuse with the nearest known names."""
+    if not isinstance(name, str):
+        raise EncoreError(f"the name of a {kind} must be a text, got {name!r}")
     resolved = name.replace("-", "_")
     if resolved not in names(kind):
         raise unknown_name(kind, name, names(kind))

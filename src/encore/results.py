@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from encore import registry
+from encore.data.benchmark import Benchmark
 from encore.errors import EncoreError, unknown_name
-from encore.launch import read_directory
-from encore.stream import draw_class_order
-from encore.terminal import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
+from encore.launch import find_groups, read_directory
+from encore.stream import cut_into_tasks, draw_class_order
+from encore.tables import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
 from encore.theory import describe_stream
 
 PLURALS = {kind: f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s" for kind in registry.FOLDERS}
@@ -25,12 +27,12 @@ def show_results(console: Console, directories: list[Path]) -> None:
     """Show one group of runs in detail, or several side by side."""
     if not directories:
         raise EncoreError("name at least one directory of runs, the one that was given as --out")
-    groups = {found: _read_records(found) for given in directories for found in _find_groups(given)}
+    groups = {found: _read_records(found) for given in directories for found in find_groups(given)}
     for directory, (records, num_unfinished) in groups.items():
         if num_unfinished:
             console.print(
                 f"{directory}: {num_unfinished} of {len(records) + num_unfinished} runs are unfinished; "
-                f"go on with `encore resume {directory}`",
+                f"go on with `encore resume {quote(str(directory))}`",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -39,6 +41,10 @@ def show_results(console: Console, directories: list[Path]) -> None:
         raise EncoreError(f"no run in {', '.join(map(str, directories))} is finished yet")
     console.print()
     console.print(table_of_groups(finished, narrow=console.width < 100))
+    seeds = {" ".join(str(record["seed"]) for record in records) for records in finished.values()}
+    if len(max(finished.values(), key=len)) > 1:
+        which = f"seeds {seeds.pop()}" if len(seeds) == 1 else "each directory's seeds"
+        console.print(f"mean ± population deviation over {which}", highlight=False, style="dim")
     if len(finished) == 1:
         (records,) = finished.values()
         console.print()
@@ -75,11 +81,9 @@ def show_theory(
     """Show Proposition 1's weights for each task of a benchmark, or of tasks of given sizes."""
     name = "a stream of your own"
     if task_sizes is None:
-        chosen = registry.make("benchmark", benchmark)
-        order = draw_class_order(chosen.num_classes, seed)
-        size = chosen.num_classes // chosen.num_tasks
-        groups = [order[start : start + size] for start in range(0, len(order), size)]
-        task_sizes = [sum(chosen.class_sizes[label] for label in group) for group in groups]
+        chosen: Benchmark = registry.make("benchmark", benchmark)
+        tasks = cut_into_tasks(draw_class_order(chosen.num_classes, seed), chosen.num_tasks)
+        task_sizes = [sum(chosen.class_sizes[label] for label in task) for task in tasks]
         name = f"{chosen.name}, seed {seed}"
     risks = describe_stream(task_sizes, memory_size)
     console.print(f"{name}: {len(risks)} tasks, {sum(task_sizes):,} examples, a memory of {memory_size:,}\n")
@@ -115,16 +119,6 @@ def show_theory(
     )
 
 
-def _find_groups(directory: Path) -> list[Path]:
-    """Return the directories of runs that a directory is or holds."""
-    if (directory / "config.json").is_file():
-        return [directory]
-    held = sorted(path.parent for path in directory.glob("*/config.json"))
-    if not held:
-        raise EncoreError(f"{directory} holds no runs; name the directory that was given as --out")
-    return held
-
-
 def _read_records(directory: Path) -> tuple[list[Row], int]:
     """Return the records of the finished runs of a directory, and how many are unfinished."""
     _, seeds = read_directory(directory)
@@ -134,10 +128,13 @@ def _read_records(directory: Path) -> tuple[list[Row], int]:
         if path.is_file():
             try:
                 record: Any = json.loads(path.read_text(encoding="utf-8"))
-                _ = record["metrics"]["average_accuracy"], record["config"]["plan"], record["seconds"]
-            except (ValueError, KeyError, TypeError) as error:
+                # Whatever the tables need is there if they can be made.
+                table_of_groups({directory: [record]})
+                table_of_seeds([record])
+                table_of_matrix(record)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise EncoreError(
-                    f"{path} is damaged; delete it and run `encore resume {directory}`"
+                    f"{path} is damaged; delete it and run `encore resume {quote(str(directory))}`"
                 ) from error
             records.append(record)
     return records, len(paths) - len(records)

@@ -13,6 +13,7 @@ import torch
 
 from encore import registry
 from encore.config import choose_run_part, resolve_run
+from encore.data.benchmark import Benchmark
 from encore.errors import EncoreError
 from encore.evaluate import evaluate
 from encore.image_store import ImageStore
@@ -27,6 +28,8 @@ class Watcher(Protocol):
     """Looks on while a run goes, to show it, to save it, or to stop it by raising."""
 
     def after_batch(self, run: Run, feedback: Feedback) -> None: ...
+
+    def before_evaluation(self, run: Run) -> None: ...
 
     def after_task(self, run: Run) -> None: ...
 
@@ -47,6 +50,7 @@ def run_one(run: Run, watcher: Watcher) -> None:
             watcher.after_batch(run, feedback)
         run.wait_for_device()
         run.count_seconds("training")
+        watcher.before_evaluation(run)
         run.accuracy.append(evaluate(learner, stream, num_seen=task + 1))
         run.count_seconds("evaluation")
         run.task, run.batch = task + 1, 0
@@ -57,7 +61,7 @@ class Run:
     """One seed's run: its parts, where it stands, and what it has measured."""
 
     def __init__(
-        self, settings: RunSettings, seed: int, benchmark: Any, store: ImageStore, device: torch.device
+        self, settings: RunSettings, seed: int, benchmark: Benchmark, store: ImageStore, device: torch.device
     ) -> None:
         self.settings = settings
         self.seed = seed
@@ -126,7 +130,7 @@ class Run:
 
 
 def make_stream(
-    settings: RunSettings, seed: int, benchmark: Any, store: ImageStore, draws: Randomness
+    settings: RunSettings, seed: int, benchmark: Benchmark, store: ImageStore, draws: Randomness
 ) -> Stream:
     """Return the benchmark's tasks in this seed's order, or in the one given."""
     chosen = settings.stream

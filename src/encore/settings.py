@@ -85,7 +85,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All settings of a run but its seed, as the user gave them."""
+    """All settings of a run but its seed."""
 
     stream: StreamSettings = field(default_factory=StreamSettings)
     rehearsal: RehearsalSettings = field(default_factory=RehearsalSettings)

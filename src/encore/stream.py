@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from encore.errors import EncoreError
 from encore.image_store import ImageStore
 from encore.interfaces import Batch
+from encore.values import whole_number
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def draw_class_order(num_classes: int, seed: int) -> list[int]:
     >>> draw_class_order(100, seed=1259051)[:5]
     [42, 69, 30, 17, 29]
     """
+    seed = whole_number("a seed", seed, 0, 2**63 - 1)
     order = np.arange(num_classes)
     np.random.RandomState(seed % 2**32).shuffle(order)
     return [int(label) for label in order]
@@ -89,17 +91,25 @@ def check_class_order(order: Sequence[int], num_classes: int) -> list[int]:
     return list(order)
 
 
-def class_incremental(
-    store: ImageStore, class_order: Sequence[int], num_tasks: int, generator: Generator
-) -> list[Task]:
-    """Cut the classes, in their order, into tasks of equal size, and shuffle the examples in each."""
+def cut_into_tasks(class_order: Sequence[int], num_tasks: int) -> list[tuple[int, ...]]:
+    """Return the classes of each task, in their order.
+
+    >>> cut_into_tasks([3, 1, 0, 2], num_tasks=2)
+    [(3, 1), (0, 2)]
+    """
     num_classes = len(class_order)
     if num_tasks < 1 or num_classes % num_tasks:
         raise EncoreError(f"{num_classes} classes cannot be cut into {num_tasks} tasks of equal size")
     size = num_classes // num_tasks
+    return [tuple(class_order[start : start + size]) for start in range(0, num_classes, size)]
+
+
+def class_incremental(
+    store: ImageStore, class_order: Sequence[int], num_tasks: int, generator: Generator
+) -> list[Task]:
+    """Cut the classes, in their order, into tasks of equal size, and shuffle the examples in each."""
     tasks = []
-    for start in range(0, num_classes, size):
-        classes = tuple(class_order[start : start + size])
+    for classes in cut_into_tasks(class_order, num_tasks):
         train = _rows_of(store.train.labels, classes)
         shuffled = train[torch.randperm(len(train), generator=generator).to(train.device)]
         tasks.append(Task(classes, shuffled, _rows_of(store.test.labels, classes)))

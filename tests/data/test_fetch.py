@@ -595,7 +595,7 @@ def test_where_from(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mirrors_for(toy, []) == ("http://127.0.0.1:9/",)
     monkeypatch.setenv("ENCORE_MIRRORS", "http://a, http://b/,")
     assert mirrors_for(toy, []) == ("http://a", "http://b/", "http://127.0.0.1:9/")
-    assert mirrors_for(toy, ["http://c"]) == ("http://c", "http://127.0.0.1:9/")
+    assert mirrors_for(toy, ["http://c"]) == ("http://c", "http://a", "http://b/", "http://127.0.0.1:9/")
 
 
 @pytest.mark.parametrize(

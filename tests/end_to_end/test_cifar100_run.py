@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from encore.data.places import copies, places
 from encore.datasets.cifar100 import Cifar100
 

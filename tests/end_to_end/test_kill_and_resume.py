@@ -14,8 +14,8 @@ import pytest
 
 from encore import launch
 from encore.cli import main
+from encore.display import Quiet
 from encore.settings import RunSettings
-from encore.terminal import Quiet
 
 RUN = [
     "run", "--benchmark", "digits", "--first-tasks", "3", "--memory-size", "30", "--seeds", "0", "1",
@@ -76,7 +76,7 @@ def test_kill_at_a_random_moment(tmp_path: Path, left_alone: Results, kill_point
     assert results(directory) == left_alone
 
 
-@pytest.mark.parametrize("kill_point", range(1, 40, 3))
+@pytest.mark.parametrize("kill_point", [1, 2, 3, 4, 7, 12, 19, 26, 30, 31, 32, 33, 34, 35, 36, 37, 38])
 def test_kill_around_the_renaming_of_a_file(tmp_path: Path, left_alone: Results, kill_point: int) -> None:
     """Kill just before (odd points) or just after (even ones) one of the first renames of a run."""
     program = f"""
@@ -202,7 +202,17 @@ def test_finished_runs_are_left_as_they_are(tmp_path: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_settings_without_a_default_in_common_are_kept(tmp_path: Path) -> None:
+def test_what_depends_on_where_a_run_is_resumed_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*RUN, "--quiet", "--out", "runs", "--data-dir", "pictures"]) == 0
+    settings, _ = launch.read_directory(tmp_path / "runs")
+    assert settings.stream.data_dir == str(tmp_path / "pictures")
+    assert settings.training.threads == 1, "as chosen for images of 8x8 where the run was started"
+
+
+def test_chosen_settings_are_kept(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
     assert main([*RUN, "--quiet", "--out", str(directory), "--class-order", *"9876543210"]) == 0
     settings, seeds = launch.read_directory(directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from encore.data.benchmark import Benchmark, DataFile
 from encore.data.transfer import MirrorError, Report, address, receive
 from encore.data.verified import find_contents_in, first_problem, md5_of
 from encore.errors import EncoreError
+from encore.files import locked, put_in_place
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,9 @@ class Fetched:
 
 
 def mirrors_for(benchmark: Benchmark, given: Sequence[str]) -> tuple[str, ...]:
-    """Return where to fetch from: the mirrors given, else those in $ENCORE_MIRRORS; the source comes last."""
+    """Return where to fetch from: the mirrors given, then those in $ENCORE_MIRRORS, then the source."""
     named = os.environ.get("ENCORE_MIRRORS", "").split(",")
-    chosen = tuple(given) or tuple(mirror.strip() for mirror in named if mirror.strip())
-    return (*chosen, benchmark.source)
+    return (*given, *(mirror.strip() for mirror in named if mirror.strip()), benchmark.source)
 
 
 def fetch(benchmark: Benchmark, folder: Path, mirrors: Sequence[str], report: Report) -> Fetched:
@@ -97,33 +96,15 @@ def _fetch_file(
         except MirrorError as error:
             failures.append(f"{url} {error}")
             continue
-        _put_in_place(part, target)
+        put_in_place(part, target)
         return file.num_bytes, f"{target} was fetched from {url}, verified"
     raise EncoreError(f"{file.name} could not be fetched: {'; '.join(failures) or 'no mirror was named'}")
 
 
-def _put_in_place(part: Path, target: Path) -> None:
-    """Make the file there whole or not at all, even if the machine stops now."""
-    with part.open("rb") as stream:
-        os.fsync(stream.fileno())
-    part.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 @contextmanager
 def _locked(benchmark: Benchmark, folder: Path) -> Iterator[None]:
-    path = folder / benchmark.name / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
     # The file stays: to remove it would let a third process lock a new one while a second holds the old.
-    with path.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise EncoreError(
-                f"another process is fetching {benchmark.name} into {folder}: wait until it is done"
-            ) from None
+    lock = folder / benchmark.name / ".lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock, f"another process is fetching {benchmark.name} into {folder}: wait until it is done"):
         yield

@@ -36,7 +36,7 @@ class ReducedResNet18(Model):
         self,
         image_shape: tuple[int, int, int],
         num_classes: int,
-        width: Annotated[int, "channels of the first stage"] = 20,
+        width: Annotated[int, "Channels of the first stage."] = 20,
     ) -> None:
         super().__init__()
         _check(image_shape, num_classes, width)

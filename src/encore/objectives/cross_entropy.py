@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from encore.interfaces import Joint, Model, Outputs
+from encore.values import not_negative_number
 
 
 class CrossEntropy:
@@ -19,11 +20,11 @@ class CrossEntropy:
 
     def __init__(
         self,
-        memory_weight: Annotated[float, "weight of the remembered examples' mean loss (r_m)"] = 1.0,
-        incoming_weight: Annotated[float, "weight of the incoming examples' mean loss (r_i)"] = 1.0,
+        memory_weight: Annotated[float, "Weight of the remembered examples' mean loss (r_m)."] = 1.0,
+        incoming_weight: Annotated[float, "Weight of the incoming examples' mean loss (r_i)."] = 1.0,
     ) -> None:
-        self.memory_weight = memory_weight
-        self.incoming_weight = incoming_weight
+        self.memory_weight = not_negative_number("memory_weight", memory_weight)
+        self.incoming_weight = not_negative_number("incoming_weight", incoming_weight)
 
     def backward(self, model: Model, joint: Joint) -> Outputs:
         """Leave the gradient of the weighted sum on the model."""

@@ -26,6 +26,8 @@ class Reservoir:
         uniform = torch.rand(size, generator=generator, device=device, dtype=torch.float64)
         drawn = (uniform * (seen_before + 1)).long()
         slots = torch.where(seen_before < memory.capacity, seen_before, drawn).clamp(max=memory.scratch)
-        same = slots.unsqueeze(0) == slots.unsqueeze(1)
-        overwritten_later = same.triu(diagonal=1).any(dim=1)
+        # In a stable order those of one slot are neighbours, the last of the batch at the end.
+        in_order, example = slots.sort(stable=True)
+        overwritten_later = torch.zeros_like(slots, dtype=torch.bool)
+        overwritten_later.scatter_(0, example[:-1], in_order[:-1] == in_order[1:])
         return slots.masked_fill(overwritten_later, memory.scratch)

@@ -1,29 +1,30 @@
-"""What a person sees in a terminal while runs go, and the tables afterwards."""
+"""What a person sees in a terminal while runs go."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from encore.interfaces import Feedback
-from encore.metrics import mean_and_deviation
+from encore.keeper import Display
 from encore.run import Run
 
 SECONDS_BETWEEN_LOOKS = 0.25  # at the feedback: a look makes the host wait for the device
 SMOOTHING = 0.9  # of the running accuracies, from one look to the next
 
-Row = dict[str, Any]
-
 
 class Quiet:
     """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        pass
 
     def start(self, run: Run) -> None:
         """Show nothing."""
@@ -47,9 +48,17 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self.console = console
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        pass
+
     def start(self, run: Run) -> None:
         """Say what begins or goes on."""
-        if run.task or run.batch:
+        if run.is_finished:
+            self._print(f"seed {run.seed}  had only its record to write")
+        elif run.task or run.batch:
             self._print(f"seed {run.seed}  goes on in task {run.task + 1}, after batch {run.batch}")
 
     def after_batch(self, run: Run, feedback: Feedback) -> None:
@@ -61,6 +70,8 @@ class Lines:
         known = row[: run.task]
         seconds = run.seconds["training"][run.task - 1] + run.seconds["evaluation"][run.task - 1]
         num_tasks = len(run.stream.tasks)
+        if not run.learner.is_finite:
+            self._print(f"seed {run.seed}  training has diverged: try a smaller --learning-rate")
         self._print(
             f"seed {run.seed}  task {run.task:>{len(str(num_tasks))}} of {num_tasks}   "
             f"this task {known[-1]:6.1%}   all so far {sum(known) / len(known):6.1%}   {seconds:6.1f} s"
@@ -99,9 +110,7 @@ class Live(Lines):
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self._progress.stop()
 
     def start(self, run: Run) -> None:
@@ -166,116 +175,8 @@ class _ImagesPerSecond(ProgressColumn):
         )
 
 
-def display_for(console: Console, quiet: bool) -> Quiet | Lines | Live:
+def display_for(console: Console, quiet: bool) -> Display:
     """Return what shows runs on this console best."""
     if quiet:
         return Quiet()
     return Live(console) if console.is_terminal else Lines(console)
-
-
-def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
-    """Return a table with a line for each directory of runs: mean and deviation over its seeds."""
-    table = make_table(
-        "method",
-        "K",
-        "P",
-        "Q",
-        "M",
-        "accuracy\n%",
-        "forgetting\n%",
-        "backward\ntransfer %",
-        "SGD\nsteps",
-        "images\ntrained",
-        "seconds",
-        narrow=narrow,
-    )
-    for records in groups.values():
-        settings = records[0]["config"]
-        plan = settings["plan"]
-        table.add_row(
-            name_of(settings),
-            *(str(plan[key]) for key in ("repeats", "num_ops")),
-            str(plan["magnitude"]) if plan["num_ops"] else "-",
-            str(settings["rehearsal"]["memory_size"]),
-            *(
-                _percent([record["metrics"][metric] for record in records])
-                for metric in ("average_accuracy", "forgetting", "backward_transfer")
-            ),
-            *(_number([record[key] for record in records]) for key in ("sgd_steps", "images_trained")),
-            _plus_minus([record["seconds"] for record in records]),
-        )
-    return table
-
-
-def name_of(settings: Row) -> str:
-    """Return what the paper calls a method under a plan: ER, R-ER with repeats alone, ER-RAR with both."""
-    name = str(settings["rehearsal"]["method"]).upper().replace("_", "-")
-    plan = settings["plan"]
-    augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
-    if plan["repeats"] > 1:
-        name = f"{name}-RAR" if augmented else f"R-{name}"
-    elif augmented:
-        name += " augmented"
-    remarks = []
-    if augmented and plan["augment_target"] != "both":
-        remarks.append(f"{plan['augment_target']} only")
-    if augmented and plan["operation_space"] != "paper":
-        remarks.append(f"{plan['operation_space']}' operations")
-    if settings["rehearsal"]["classifier"]:
-        remarks.append(settings["rehearsal"]["classifier"])
-    return ", ".join([name, *remarks])
-
-
-def table_of_seeds(records: list[Row]) -> Table:
-    """Return a table with a line for each seed, and the mean and deviation below."""
-    metrics = ("average_accuracy", "forgetting", "backward_transfer", "plasticity", "stability")
-    headings = ("accuracy\n%", "forgetting\n%", "backward\ntransfer %", "plasticity\n%", "stability\n%")
-    table = make_table("seed", *headings, "seconds")
-    for record in records:
-        table.add_row(
-            str(record["seed"]),
-            *(f"{100 * record['metrics'][metric]:.2f}" for metric in metrics),
-            f"{record['seconds']:.1f}",
-        )
-    if len(records) > 1:
-        table.add_row(
-            "mean",
-            *(_percent([record["metrics"][metric] for record in records]) for metric in metrics),
-            _plus_minus([record["seconds"] for record in records]),
-        )
-    return table
-
-
-def table_of_matrix(record: Row) -> Table:
-    """Return the accuracy matrix of a run: a row after each task, a column for each task's test set."""
-    matrix = record["accuracy_matrix"]
-    table = make_table("after task", *(str(task + 1) for task in range(len(matrix))), "mean")
-    for number, row in enumerate(matrix):
-        known = row[: number + 1]
-        cells = [f"{100 * value:.1f}" for value in known] + ["·"] * (len(row) - len(known))
-        table.add_row(str(number + 1), *cells, f"{100 * sum(known) / len(known):.1f}")
-    return table
-
-
-def make_table(first: str, *others: str, narrow: bool = False) -> Table:
-    """Return an empty table: a column of names, then columns of numbers."""
-    padding = (0, 1, 0, 0) if narrow else (0, 1)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
-    table.add_column(first, vertical="bottom", no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="right", vertical="bottom", no_wrap=True)
-    return table
-
-
-def _percent(values: list[float]) -> str:
-    return _plus_minus([100 * value for value in values])
-
-
-def _plus_minus(values: list[float]) -> str:
-    mean, deviation = mean_and_deviation(values)
-    return f"{mean:.1f} ± {deviation:.1f}" if len(values) > 1 else f"{mean:.1f}"
-
-
-def _number(values: list[float]) -> str:
-    mean, _ = mean_and_deviation(values)
-    return f"{mean:,.0f}"
