@@ -25,7 +25,7 @@ def main() -> None:
     show(console, "One rehearsal step: 10 + 10 images of 3x32x32, memory 2,000, no augmentation", steps)
     console.print("aim: Encore's ratio to bare PyTorch at most 1.05\n")
     augmentations = rand_augment.measure()
-    show(console, "RandAugment of 20 images, magnitude 14: Encore's batch, Pillow image by image", augmentations)
+    show(console, "RandAugment of 20 images, magnitude 14: Encore, and Pillow image by image", augmentations)
     console.print("aim: a ratio of at least 5; what lean and pipeline mean: benchmarks/speed/rand_augment.py")
     if len(sys.argv) > 1:
         keep(Path(sys.argv[1]), console.export_text(), {"steps": steps, "rand_augment": augmentations})
@@ -49,7 +49,9 @@ def keep(folder: Path, printed: str, measured: dict[str, Any]) -> None:
 
 def show(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows as a table with their own keys as headings."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title, title_justify="left", min_width=len(title), box=None, pad_edge=False, header_style="bold"
+    )
     for key in rows[0]:
         table.add_column(key, justify="left" if isinstance(rows[0][key], str) else "right")
     for row in rows:
