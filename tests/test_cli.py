@@ -436,3 +436,9 @@ def test_long_names_leave_the_numbers_whole(
     shown = capsys.readouterr().out
     assert "…" not in shown
     assert "mean ± population deviation over seeds 0 1" in shown
+
+
+def test_single_seed_s_directory_leads_to_the_one_above(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"name the directory above, {finished}" in refusal(capsys, "show", str(finished / "seed-3"))

@@ -7,6 +7,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from encore.interfaces import Feedback
@@ -14,6 +15,7 @@ from encore.keeper import Display
 from encore.run import Run
 
 SECONDS_BETWEEN_LOOKS = 0.25  # at the feedback: a look makes the host wait for the device
+WIDEST = 120  # columns; on a wider terminal the bar does not grow any more
 SMOOTHING = 0.9  # of the running accuracies, from one look to the next
 
 
@@ -93,15 +95,17 @@ class Live(Lines):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
+        whole = Column(no_wrap=True)
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("batch {task.fields[batch]}"),
-            _ImagesPerSecond(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("{task.description}", table_column=whole),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # takes the room that is left
+            TextColumn("batch {task.fields[batch]}", table_column=whole),
+            _ImagesPerSecond(table_column=whole),
+            TimeRemainingColumn(compact=True, table_column=whole),
+            TextColumn("{task.fields[accuracy]}", table_column=whole),
             console=console,
             transient=True,
+            expand=console.width < WIDEST,
         )
         self._last_look = 0.0
         self._accuracies: tuple[float, float] | None = None
@@ -152,7 +156,7 @@ class Live(Lines):
         accuracy = ""
         if self._accuracies is not None:
             memory, incoming = self._accuracies
-            accuracy = f"memory {memory:4.0%}  incoming {incoming:4.0%}"
+            accuracy = f"memory {memory:4.0%} incoming {incoming:4.0%}"
         self._progress.update(
             self._bar,
             description=f"seed {run.seed}  task {task + 1} of {len(run.stream.tasks)}",

@@ -71,6 +71,8 @@ def find_groups(directory: Path) -> list[Path]:
     """Return the directories of runs that a directory is or holds."""
     if (directory / "config.json").is_file():
         return [directory]
+    if (directory.parent / "config.json").is_file() and directory.name.startswith("seed-"):
+        raise EncoreError(f"{directory} is one run of several: name the directory above, {directory.parent}")
     held = sorted(path.parent for path in directory.glob("*/config.json"))
     if not held:
         raise EncoreError(f"{directory} holds no runs; name the directory that was given as --out")

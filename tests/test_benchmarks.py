@@ -1,0 +1,65 @@
+"""The demo and the keeping of evidence, at the smallest size at which they are themselves."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import demo, evidence
+from rich.console import Console
+
+from encore.cli import main
+from encore.errors import EncoreError
+from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
+
+SMALL = RunSettings(
+    StreamSettings(first_tasks=2),
+    RehearsalSettings(memory_size=20),
+    training=TrainingSettings(device="cpu"),
+    part_options={"model.width": 2},
+)
+
+
+def test_demo_ends_with_a_table_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "SEEDS", (0,))
+    shown = io.StringIO()
+    demo.run_demo(Console(file=shown, width=100), tmp_path / "demo")
+    lines = shown.getvalue().splitlines()
+    er = json.loads((tmp_path / "demo" / "er" / "seed-0" / "record.json").read_text())
+    rar = json.loads((tmp_path / "demo" / "er-rar" / "seed-0" / "record.json").read_text())
+    assert rar["sgd_steps"] == 10 * er["sgd_steps"]
+    for name, record in (("er ", er), ("er-rar ", rar)):
+        (row,) = [line for line in lines if line.startswith(name)]
+        assert f"{100 * record['metrics']['average_accuracy']:.1f}" in row
+        assert f"{record['sgd_steps']:,}" in row
+    assert lines[-1] == f"written to {tmp_path / 'demo'}"
+
+
+def test_evidence_holds_the_table_and_what_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
+    evidence.compare("trial", "A trial", {"small": SMALL}, [0, 1])
+    (folder,) = (tmp_path / "results").iterdir()
+    page = (folder / "README.md").read_text()
+    record = json.loads((folder / "small" / "seed-0" / "record.json").read_text())
+    assert "python -m benchmarks.trial" in page
+    assert f"{100 * record['metrics']['average_accuracy']:.2f}" in page
+    assert "- commit" in page
+    capsys.readouterr()
+    assert main(["show", str(folder)]) == 0
+    assert f"{100 * record['metrics']['average_accuracy']:.2f}" in capsys.readouterr().out
+
+
+def test_evidence_of_other_settings_is_not_passed_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
+    evidence.compare("trial", "A trial", {"small": SMALL}, [0])
+    other = RunSettings(SMALL.stream, SMALL.rehearsal, PlanSettings(repeats=2), SMALL.training)
+    with pytest.raises(EncoreError, match="was made with other settings: remove it to measure anew"):
+        evidence.compare("trial", "A trial", {"small": other}, [0])
