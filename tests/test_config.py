@@ -24,7 +24,8 @@ def test_run_settings_survive_json() -> None:
         plan=PlanSettings(repeats=10, num_ops=1),
         part_options={"objective.memory_weight": 0.25},
     )
-    assert RunSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    assert json.loads(json.dumps(settings.to_json())) == settings.to_json()
+    assert RunSettings.from_json(settings.to_json()) == settings
 
 
 def test_method_decides_what_is_not_chosen() -> None:

@@ -99,7 +99,10 @@ class RunSettings:
         >>> RunSettings.from_json(RunSettings().to_json()) == RunSettings()
         True
         """
-        return dataclasses.asdict(self)
+        described = dataclasses.asdict(self)
+        if self.stream.class_order is not None:
+            described["stream"]["class_order"] = list(self.stream.class_order)
+        return described
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RunSettings:

@@ -121,6 +121,21 @@ def test_signal_saves_and_says_how_to_go_on(
     assert results(directory) == left_alone
 
 
+def test_run_with_every_kind_of_setting_is_resumed(tmp_path: Path) -> None:
+    """A checkpoint is compared with the settings beside it: none may change on the way through a file."""
+    chosen = ["--class-order", *"9876543210", "--weight-decay", "0.001", "--classifier", "softmax"]
+    chosen += ["--objective.memory-weight", "0.5", "--data-dir", str(tmp_path), "--threads", "1"]
+    directory = tmp_path / "runs"
+    process = start(directory, *chosen)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+    launch.resume(directory, Quiet())
+    record = json.loads((directory / "seed-0" / "record.json").read_text())
+    assert [task["classes"] for task in record["tasks"]] == [[9, 8], [7, 6], [5, 4]]
+    assert len(record["processes"]) == 2
+
+
 def test_resumed_run_remembers_both_processes(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
     process = start(directory)
