@@ -32,6 +32,7 @@ def images(*shape: int) -> torch.Tensor:
         (images().float() - torch.inf, "images must be finite"),
         (images().float() + 1.5, "between 0 and 1, without normalisation, got 1.5 to 1.5"),
         (images().float() - 0.1, "between 0 and 1"),
+        (images().float() + 1.01, "between 0 and 1, without normalisation, got 1.01 to 1.01"),
         (images().float().to_sparse(), "images must be a dense tensor, got a sparse one"),
         ([[1]], "images must be a torch tensor or a NumPy array, got list"),
         (np.array(["a"]), "images must hold numbers, got a NumPy array of <U1"),
@@ -87,3 +88,8 @@ def test_arrays_that_torch_cannot_share() -> None:
 def test_unsigned_labels_are_accepted() -> None:
     batch = check_batch(images(), np.array([0, 1, 9, 2], dtype=np.uint16), COLOUR, 10, CPU)
     assert batch.labels.dtype == torch.int64
+
+
+def test_floats_may_leave_the_range_as_resizing_makes_them() -> None:
+    resized = torch.tensor([-1e-4, 0.0, 1.0, 1.0001]).reshape(1, 1, 2, 2)
+    assert check_images(resized, (1, 2, 2), CPU).flatten().tolist() == [0, 0, 255, 255]

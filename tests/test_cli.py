@@ -4,8 +4,10 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,14 +194,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("run --repeats many", "--repeats"),
         ("run --memory-size 0", "memory size must be a whole number of at least 1, got 0"),
         ("run --memory-batch-size 0", "memory batch size must be a whole number of at least 1"),
-        ("run --batch-size 0", "batch size must be from 1 to"),
+        ("run --batch-size 0", "batch size must be a whole number of at least 1, got 0"),
         ("run --batch-size 5000", "batch size must be from 1 to"),
         ("run --learning-rate 0", "learning rate must be a number above 0"),
         ("run --learning-rate nan", "learning rate must be a number above 0"),
         ("run --weight-decay -1", "weight decay must be a number of at least 0"),
         ("run --first-tasks 6", "first_tasks must be from 1 to 5 for this benchmark, got 6"),
         ("run --class-order 1 2", "a class order must name each class from 0 to 9 once"),
-        ("run --threads 0", "number of threads must be a whole number of at least 1"),
+        ("run --threads 0", "number of threads must be a whole number from 1 to 1024, got 0"),
         ("run --checkpoint-every 0", "checkpoint_every must be a whole number of at least 1"),
         ("run --device gpu", "there is no device 'gpu'"),
         ("run --device meta", "Encore trains on cpu or cuda, not on 'meta'"),
@@ -215,7 +217,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("theory --memory-size 0", "memory_size must be at least 1, got 0"),
         ("theory --task-sizes 5 0", "task_sizes must be"),
         ("theory --seed -1", "a seed must be a whole number"),
-        ("run --memory-size 10000000000000", "it does not fit"),
+        ("run --memory-size 2000000000", "it does not fit"),
+        ("run --memory-size 99999999999999999999", "whole number of at least 1 and below 2**31"),
+        ("run --threads 99999999999999", "number of threads must be a whole number from 1 to 1024"),
+        ("run --repeats 2.5", "'2.5' is not a whole number"),
+        ("run --seeds 1.5", "'1.5' is not a whole number"),
+        ("run --seeds 4,5", "'4,5' is not a whole number; several are separated by spaces"),
+        ("run --class-order 0.1 1", "'0.1' is not a whole number"),
+        ("run --model.width 4.6", "'4.6' is not a whole number"),
+        ("theory --task-sizes 3.7 2", "'3.7' is not a whole number"),
+        ("run foo", "it is not clear what to do with 'foo': see `encore run --help`"),
         ("run --objective.memory-weight nan", "memory_weight must be a number of at least 0"),
         ("data check digit", "did you mean 'digits'?"),
         ("data fetch digit", "did you mean 'digits'?"),
@@ -442,3 +453,43 @@ def test_single_seed_s_directory_leads_to_the_one_above(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"name the directory above, {finished}" in refusal(capsys, "show", str(finished / "seed-3"))
+
+
+def test_two_runs_with_one_directory_do_not_mix(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    command = [sys.executable, "-m", "encore", "run", *FAST, "--quiet", "--out", str(out), "--repeats"]
+    both = [subprocess.Popen([*command, repeats], stderr=subprocess.PIPE) for repeats in ("1", "2")]
+    refusals = [process.communicate()[1].decode() for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2]
+    assert any("exists already" in said or "another process" in said for said in refusals)
+    settings = json.loads((out / "config.json").read_text())["settings"]
+    record = json.loads((out / "seed-0" / "record.json").read_text())
+    assert record["config"]["plan"] == settings["plan"]
+
+
+def test_runs_started_in_the_same_second_have_places_of_their_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "encore", "run", *FAST, "--quiet", "--seeds"]
+    both = [subprocess.Popen([*command, seed], cwd=tmp_path) for seed in ("1", "2")]
+    assert [process.wait() for process in both] == [0, 0]
+    directories = list((tmp_path / "runs").iterdir())
+    assert len(directories) == 2
+    assert all(len(json.loads((path / "config.json").read_text())["seeds"]) == 1 for path in directories)
+
+
+def test_brackets_in_a_path_are_part_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "x[bold]" / "[red]"
+    assert main(["run", *FAST, "--out", str(out)]) == 0
+    assert f"written to {out}" in capsys.readouterr().out
+    assert main(["data", "list", "--data-dir", str(out)]) == 0
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.1, 0.5])
+def test_stopping_at_the_start_leaves_no_traceback(tmp_path: Path, delay: float) -> None:
+    command = [sys.executable, "-m", "encore", "run", *FAST, "--out", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    # Python itself may die of the signal before it has read the first line of Encore.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert process.returncode == -signal.SIGINT or b"Traceback" not in errors

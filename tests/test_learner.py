@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -386,7 +387,12 @@ def test_feedback_is_of_the_last_iteration() -> None:
             {"parts": {"objective.memory_weight": float("nan")}},
             "memory_weight must be a number of at least 0",
         ),
-        ({"memory_size": 10**13}, "it does not fit: .*; choose a smaller memory or network"),
+        ({"memory_size": 10**20}, "memory size must be a whole number of at least 1 and below 2\\*\\*31"),
+        ({"learning_rate": 10**400}, "learning rate must be a number above 0"),
+        ({"device": None}, "a device must be named auto, cpu, cuda or cuda:N, got None"),
+        ({"augment_target": None}, "there is no augmentation target 'None'"),
+        ({"parts": {3: "x"}}, "there is no kind of part '3'"),
+        ({"memory_size": 2 * 10**9}, "it does not fit: .*; choose a smaller memory or network"),
     ],
 )
 def test_wrong_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -398,3 +404,37 @@ def test_wrong_settings_get_one_sentence(changes: dict[str, Any], sentence: str)
 def test_absent_cuda_is_said() -> None:
     with pytest.raises(EncoreError, match="cuda was asked for, and torch finds no CUDA device"):
         make_learner(device="cuda")
+
+
+def test_plan_of_a_batch_is_checked_before_anything_changes() -> None:
+    learner, other = make_learner(), make_learner()
+    for wrong in ((2, 1, 14), 3, 0):
+        with pytest.raises(EncoreError, match=r"plan must be an encore\.Plan"):
+            learner.observe(*make_batch(4), plan=wrong)  # type: ignore[arg-type]
+    assert_same_state(learner.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_learning_does_not_mind_the_caller_s_gradient_mode(mode: Any) -> None:
+    learner, other = make_learner(), make_learner()
+    for batch in make_stream(4):
+        other.observe(*batch)
+    with mode():
+        for batch in make_stream(4):
+            learner.observe(*batch)
+    assert_same_state(learner.state_dict(), other.state_dict())
+
+
+def test_learners_made_in_threads_are_their_seed_s() -> None:
+    alone = make_learner(seed=5).state_dict()
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: make_learner(seed=5).state_dict(), range(16)))
+    for state in made:
+        assert_same_state(alone, state)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EncoreError, match=r"there is no folder .*absent; create it first"):
+        make_learner().save(tmp_path / "absent" / "model.encore")

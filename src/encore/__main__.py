@@ -1,7 +1,20 @@
-"""`python -m encore` is the command line, too."""
+"""The command `encore`, and `python -m encore`: the command line, with a quiet end however it is stopped."""
 
+import signal
 import sys
 
-from encore.cli import main
 
-sys.exit(main())
+def run_command() -> int:
+    """Answer the command line, from the first import to the exit status."""
+    try:
+        from encore.cli import main
+
+        status = main()
+    except KeyboardInterrupt:
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is Python's own tidying up
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run_command())

@@ -13,6 +13,7 @@ from encore.errors import EncoreError
 from encore.interfaces import Batch
 
 Array = Tensor | NDArray[Any]
+TOLERANCE = 1e-3  # by which floats may leave 0 to 1, as after resizing: a quarter of a grey level
 
 
 def check_batch(
@@ -65,12 +66,12 @@ def check_images(images: Array, image_shape: tuple[int, int, int], device: torch
     lowest, highest = torch.stack(torch.aminmax(images.float())).tolist()
     if not np.isfinite(lowest + highest):
         raise EncoreError("images must be finite, got NaN or infinity")
-    if lowest < 0 or highest > 1:
+    if lowest < -TOLERANCE or highest > 1 + TOLERANCE:
         raise EncoreError(
             f"images as floats must lie between 0 and 1, without normalisation, "
             f"got {lowest:.4g} to {highest:.4g}"
         )
-    return (images.to(device) * 255).round().to(torch.uint8)
+    return (images.to(device).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def _as_tensor(name: str, values: Array) -> Tensor:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from encore.errors import EncoreError
 from encore.settings import (
@@ -24,6 +26,8 @@ from encore.settings import (
     RunSettings,
     StreamSettings,
     TrainingSettings,
+    to_whole_number,
+    to_whole_numbers,
 )
 from encore.version import VERSION
 
@@ -48,9 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         make_app(tokens)(tokens, exit_on_error=False, print_error=False)
+    except UnusedCliTokensError as error:
+        unused = " ".join(error.unused_tokens or [])
+        return _refuse(
+            f"it is not clear what to do with {unused!r}: see `encore {' '.join(tokens[:1])} --help`"
+        )
     except (EncoreError, CycloptsError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
+        print("\nencore: stopped", file=sys.stderr)
         return 130
     except OSError as error:
         return _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
@@ -93,6 +103,7 @@ def run(
             negative=(),
             group=_OUTPUT,
             show_default=False,
+            converter=to_whole_numbers,
         ),
     ] = (0,),
     out: Annotated[
@@ -108,9 +119,12 @@ def run(
 
     chosen = {key.replace("__", "."): value for key, value in dataclasses.asdict(part_options).items()}
     settings = RunSettings(stream, rehearsal, plan, training, chosen)
-    named = f"{datetime.now():%Y-%m-%d-%H%M%S}-{stream.benchmark}-{rehearsal.method}"
-    directory = out or Path("runs") / named
-    _train(lambda display: launch.start(settings, seeds, directory, display), directory, quiet)
+    directory = out or _new_directory(f"{stream.benchmark}-{rehearsal.method}")
+    try:
+        _train(lambda display: launch.start(settings, seeds, directory, display), directory, quiet)
+    finally:
+        if out is None:
+            _remove_if_empty(directory)  # after a mistake
 
 
 def resume(directory: Path, *, quiet: Quietly = False) -> None:
@@ -158,16 +172,19 @@ def list_parts(kind: str | None = None) -> None:
 def theory(
     *,
     benchmark: Annotated[str, Parameter(help="A name from `encore list benchmarks`.")] = "cifar100",
-    memory_size: Annotated[int, Parameter(help="Examples the memory holds (M).")] = 2000,
+    memory_size: Annotated[
+        int, Parameter(help="Examples the memory holds (M).", converter=to_whole_number)
+    ] = 2000,
     task_sizes: Annotated[
         tuple[int, ...] | None,
         Parameter(
             help="Sizes of the tasks of a stream of your own, instead of a benchmark.",
             consume_multiple=True,
             negative=(),
+            converter=to_whole_numbers,
         ),
     ] = None,
-    seed: Annotated[int, Parameter(help="Decides which classes make a task.")] = 0,
+    seed: Annotated[int, Parameter(help="Decides which classes make a task.", converter=to_whole_number)] = 0,
 ) -> None:
     """Show how much a stream and a memory risk overfitting: lambda, beta_t and the memory's weight.
 
@@ -215,7 +232,13 @@ def data_fetch(
     """
     from encore.data_tables import fetch_data
 
-    fetch_data(_console(), benchmark, data_dir, mirror, quiet)
+    try:
+        fetch_data(_console(), benchmark, data_dir, mirror, quiet)
+    except KeyboardInterrupt:
+        print(
+            "\nencore: stopped; what came is kept, and the same command goes on from there", file=sys.stderr
+        )
+        raise SystemExit(130) from None
 
 
 def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
@@ -232,6 +255,27 @@ def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
     from encore.data_tables import check_data
 
     check_data(_console(), benchmark, data_dir)
+
+
+def _new_directory(name: str) -> Path:
+    """Create a directory in runs/ that no other process has, named by the time."""
+    started = f"{datetime.now():%Y-%m-%d-%H%M%S}-{name}"
+    for number in itertools.count(1):
+        directory = Path("runs") / (started if number == 1 else f"{started}-{number}")
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return directory
+    raise AssertionError("counting does not end")
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        if not (directory / "config.json").exists():
+            (directory / ".lock").unlink(missing_ok=True)
+        directory.rmdir()
+        directory.parent.rmdir()
 
 
 def _train(work: Callable[[Display], None], directory: Path, quiet: bool) -> None:
@@ -259,7 +303,7 @@ def _train(work: Callable[[Display], None], directory: Path, quiet: bool) -> Non
 def _console() -> Console:
     from rich.console import Console
 
-    return Console()
+    return Console(markup=False)  # paths and names may hold brackets
 
 
 def _refuse(sentence: str) -> int:
@@ -281,7 +325,11 @@ def _options_class(tokens: Sequence[str]) -> type[Any]:
         group = Group(f"Options of the {kind} {name}", sort_key=9)
         for option, choice in registry.options(kind, name).items():
             shown = Parameter(
-                name=f"--{kind}.{option.replace('_', '-')}", group=group, negative=(), help=choice.help
+                name=f"--{kind}.{option.replace('_', '-')}",
+                group=group,
+                negative=(),
+                help=choice.help,
+                converter=to_whole_number if choice.types == (int,) else None,
             )
             annotation: Any = Annotated[functools.reduce(operator.or_, choice.types), shown]
             fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=choice.default)))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from encore import registry
 from encore.augment.operation_spaces import SPACES
 from encore.data.benchmark import Benchmark
@@ -129,7 +131,7 @@ def resolve_parts(method: str, choices: Mapping[str, Any]) -> dict[str, PartChoi
         raise EncoreError(f"parts must be a dictionary such as {{'classifier': 'softmax'}}, got {choices!r}")
     named = {**DEFAULT_PARTS, **dataclasses.asdict(registry.recipe(method))}
     for key, name in choices.items():
-        kind = key.partition(".")[0]
+        kind = str(key).partition(".")[0]
         if kind not in LEARNER_PARTS:
             raise unknown_name("kind of part", kind, LEARNER_PARTS)
         if "." not in key and name is not None:
@@ -156,7 +158,9 @@ def _options_of(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_type(name: str, value: Any, option: registry.Option) -> Any:
-    """Return the value as the option's type; a whole number will do for a float."""
+    """Return the value as the option's type; a whole number will do for a float, NumPy's for Python's."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if float in option.types and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) not in option.types:

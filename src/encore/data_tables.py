@@ -15,6 +15,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from encore import registry
 from encore.data.benchmark import Benchmark
@@ -40,7 +41,7 @@ def list_data(console: Console, data_dir: Path | None) -> None:
             ("terms", listing.terms),
             ("here", _state(listing)),
         ):
-            table.add_row(f"[dim]{name}[/dim]", text)
+            table.add_row(Text(name, style="dim"), text)
         console.print(table, highlight=False)
 
 
@@ -88,7 +89,8 @@ def check_data(console: Console, name: str, data_dir: Path | None) -> None:
         )
     if not found.is_right:
         raise EncoreError(
-            f"{benchmark.name} is not as it was published; get it again with `encore data fetch {name}`"
+            f"{benchmark.name} is not as it was published; get it again with `encore data fetch {name}`, "
+            "with the same --data-dir if one was given"
         )
 
 

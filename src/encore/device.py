@@ -20,6 +20,8 @@ def resolve_device(name: str) -> torch.device:
     >>> resolve_device("cpu")
     device(type='cpu')
     """
+    if not isinstance(name, str):
+        raise EncoreError(f"a device must be named auto, cpu, cuda or cuda:N, got {name!r}")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -19,7 +19,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> EncoreError:
     >>> print(unknown_name("method", "err", ["er", "mir"]))
     there is no method 'err'; did you mean 'er'? (known: er, mir)
     """
-    names = sorted(known)
+    names, name = sorted(known), str(name)
     near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
     return EncoreError(f"there is no {kind} {name!r}{hint} (known: {', '.join(names)})")

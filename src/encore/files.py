@@ -26,6 +26,8 @@ def written_atomically(path: Path) -> Iterator[Path]:
     >>> place.read_text()
     'whole'
     """
+    if not path.parent.is_dir():
+        raise EncoreError(f"{path} could not be written: there is no folder {path.parent}; create it first")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         unfinished.touch()

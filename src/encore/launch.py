@@ -35,11 +35,7 @@ def start(settings: RunSettings, seeds: Sequence[int], directory: Path, display:
     """Train one run for each seed into a directory that does not exist yet, or is empty."""
     if len(seeds) == 0 or len(set(seeds)) != len(seeds):
         raise EncoreError(f"seeds must be one or more different numbers, got {list(seeds)}")
-    if directory.exists() and not _is_as_good_as_empty(directory):
-        raise EncoreError(
-            f"{directory} exists already: choose another --out, "
-            f"or go on with `encore resume {quote(str(directory))}`"
-        )
+    _refuse_what_is_there(directory)
     workshop = _Workshop(settings)
     settings = workshop.settings
     for seed in seeds:
@@ -50,7 +46,10 @@ def start(settings: RunSettings, seeds: Sequence[int], directory: Path, display:
     except OSError as error:
         raise EncoreError(f"{directory} cannot be created: {error.strerror}; choose another --out") from error
     described = {"encore": VERSION, "settings": settings.to_json(), "seeds": list(seeds)}
-    write_json(directory / "config.json", described)
+    busy = f"another process is starting runs in {directory}: choose another --out"
+    with locked(directory / ".lock", busy):
+        _refuse_what_is_there(directory)  # again: another process may have been faster
+        write_json(directory / "config.json", described)
     _run_all(workshop, seeds, directory, display)
 
 
@@ -84,16 +83,26 @@ def read_directory(directory: Path) -> tuple[RunSettings, list[int]]:
     path = directory / "config.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
-        return RunSettings.from_json(described["settings"]), [int(seed) for seed in described["seeds"]]
+        return RunSettings.from_json(described["settings"]), [
+            whole_number("a seed", seed, 0, 2**63 - 1) for seed in described["seeds"]
+        ]
     except (ValueError, KeyError, TypeError) as error:
         raise EncoreError(
             f"{path} is damaged or of another version of Encore ({error}); restore it, or start a new run"
         ) from error
 
 
-def _is_as_good_as_empty(directory: Path) -> bool:
-    """Whether a directory holds nothing, or only what a killed process had not finished writing."""
-    return directory.is_dir() and all(path.name.startswith(".") for path in directory.iterdir())
+def _refuse_what_is_there(directory: Path) -> None:
+    """Refuse a place that holds anything but what a killed process had not finished writing."""
+    if not directory.exists():
+        return
+    if not directory.is_dir() or any(not path.name.startswith(".") for path in directory.iterdir()):
+        resumable = (directory / "config.json").is_file()
+        advice = f", or go on with `encore resume {quote(str(directory))}`" if resumable else ""
+        raise EncoreError(f"{directory} exists already: choose another --out{advice}")
+
+
+MOST_THREADS = 1024  # torch would try to start any number
 
 
 class _Workshop:
@@ -110,7 +119,7 @@ class _Workshop:
         threads = settings.training.threads
         if threads is None:
             threads = choose_threads(self.benchmark.image_shape)
-        torch.set_num_threads(whole_number("the number of threads", threads, lowest=1))
+        torch.set_num_threads(whole_number("the number of threads", threads, 1, MOST_THREADS))
         self.settings = _settle(settings, self.device, threads)
 
     def make_run(self, seed: int) -> Run:

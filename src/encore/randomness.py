@@ -6,6 +6,7 @@ Every part draws from its own generator, so that a change in one part does not s
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ import torch
 from torch import Generator
 
 from encore.values import whole_number
+
+_GLOBAL_GENERATOR = threading.Lock()  # two learners made in two threads would draw from it by turns
 
 
 class Randomness:
@@ -43,7 +46,7 @@ class Randomness:
     @contextmanager
     def seeded_initialisation(self) -> Iterator[None]:
         """Make torch's global generator give this seed's initial weights, and leave it as it was."""
-        with torch.random.fork_rng(devices=[]):
+        with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             # Not torch.manual_seed, which would seed the generators of all GPUs, too.
             torch.default_generator.manual_seed(self._derive("initialisation"))
             yield

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from encore import registry
 from encore.data.benchmark import Benchmark
@@ -67,7 +68,7 @@ def list_kinds(console: Console, kind: str | None) -> None:
             table.add_row(f"  {name}", registry.describe(each, name))
             for option, choice in registry.options(each, name).items():
                 flag = f"--{each}.{option.replace('_', '-')}"
-                table.add_row("", f"[dim]{flag} {choice.default}  {choice.help}[/dim]")
+                table.add_row("", Text(f"{flag} {choice.default}  {choice.help}", style="dim"))
         console.print(table)
 
 

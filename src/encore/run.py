@@ -22,6 +22,7 @@ from encore.learner import Learner
 from encore.randomness import Randomness
 from encore.settings import RunSettings
 from encore.stream import Stream, check_class_order, class_incremental, draw_class_order
+from encore.values import whole_number
 
 
 class Watcher(Protocol):
@@ -139,7 +140,9 @@ def make_stream(
     else:
         order = check_class_order(chosen.class_order, store.num_classes)
     tasks = class_incremental(store, order, benchmark.num_tasks, draws.host_generator("stream"))
+    whole_number("the batch size", chosen.batch_size, lowest=1)
     if chosen.first_tasks is not None:
+        whole_number("first_tasks", chosen.first_tasks, lowest=1)
         if not 1 <= chosen.first_tasks <= len(tasks):
             raise EncoreError(
                 f"first_tasks must be from 1 to {len(tasks)} for this benchmark, got {chosen.first_tasks}"

@@ -7,11 +7,26 @@ comes at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
+
+
+def to_whole_number(kind: Any, tokens: Sequence[Token]) -> int:
+    """Convert what was typed, and refuse what is no whole number: 2.5 is not meant to become 2."""
+    return to_whole_numbers(kind, tokens)[0]
+
+
+def to_whole_numbers(kind: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """Convert all that was typed for an option."""
+    for token in tokens:
+        if not re.fullmatch(r"[+-]?[0-9]+", token.value):
+            raise ValueError(f"{token.value!r} is not a whole number; several are separated by spaces")
+    return tuple(int(token.value) for token in tokens)
+
 
 _STREAM = Group("The stream", sort_key=1)
 _REHEARSAL = Group("The method", sort_key=2)
@@ -21,6 +36,10 @@ _TRAINING = Group("Training", sort_key=4)
 
 def _says(text: str, **more: Any) -> Parameter:
     return Parameter(help=text, negative=(), **more)
+
+
+def _counts(text: str) -> Parameter:
+    return _says(text, converter=to_whole_number)
 
 
 @Parameter(name="*", group=_STREAM)
@@ -34,10 +53,14 @@ class StreamSettings:
     ] = None
     class_order: Annotated[
         tuple[int, ...] | None,
-        _says("Classes in the order in which they come; else drawn from the seed.", consume_multiple=True),
+        _says(
+            "Classes in the order in which they come; else drawn from the seed.",
+            consume_multiple=True,
+            converter=to_whole_numbers,
+        ),
     ] = None
-    first_tasks: Annotated[int | None, _says("Stop after this many tasks; else all (T).")] = None
-    batch_size: Annotated[int, _says("Images in an incoming batch (|B|).")] = 10
+    first_tasks: Annotated[int | None, _counts("Stop after this many tasks; else all (T).")] = None
+    batch_size: Annotated[int, _counts("Images in an incoming batch (|B|).")] = 10
 
 
 @Parameter(name="*", group=_REHEARSAL)
@@ -46,8 +69,8 @@ class RehearsalSettings:
     """What is remembered, and how it is used."""
 
     method: Annotated[str, _says("Recipe of parts: `encore list methods`.")] = "er"
-    memory_size: Annotated[int, _says("Examples the memory holds (M).")] = 2000
-    memory_batch_size: Annotated[int, _says("Remembered images in each iteration (|B^M|).")] = 10
+    memory_size: Annotated[int, _counts("Examples the memory holds (M).")] = 2000
+    memory_batch_size: Annotated[int, _counts("Remembered images in each iteration (|B^M|).")] = 10
     retrieval: Annotated[str | None, _says("What to rehearse; else the method's own.")] = None
     retention: Annotated[str | None, _says("What to keep; else the method's own.")] = None
     objective: Annotated[str | None, _says("What to minimise; else the method's own.")] = None
@@ -59,9 +82,9 @@ class RehearsalSettings:
 class PlanSettings:
     """How hard each incoming batch is rehearsed. The paper's RAR is 10, 1 and 14."""
 
-    repeats: Annotated[int, _says("Rehearsal iterations for each incoming batch (K).")] = 1
-    num_ops: Annotated[int, _says("Augmentation operations on each image, 0 to 4 (P).")] = 0
-    magnitude: Annotated[int, _says("Strength of each operation, 0 to 30 (Q).")] = 14
+    repeats: Annotated[int, _counts("Rehearsal iterations for each incoming batch (K).")] = 1
+    num_ops: Annotated[int, _counts("Augmentation operations on each image, 0 to 4 (P).")] = 0
+    magnitude: Annotated[int, _counts("Strength of each operation, 0 to 30 (Q).")] = 14
     controller: Annotated[str, _says("What chooses K, P and Q: `encore list controllers`.")] = "fixed"
     augment_target: Annotated[str, _says("What is augmented: both, memory, incoming or none.")] = "both"
     operation_space: Annotated[
@@ -79,8 +102,8 @@ class TrainingSettings:
     weight_decay: Annotated[float, _says("Of plain SGD.")] = 0.0
     engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "eager"
     device: Annotated[str, _says("auto, cpu, cuda or cuda:N.")] = "auto"
-    threads: Annotated[int | None, _says("CPU threads; else chosen by the size of the images.")] = None
-    checkpoint_every: Annotated[int, _says("Incoming batches from one checkpoint to the next.")] = 100
+    threads: Annotated[int | None, _counts("CPU threads; else chosen by the size of the images.")] = None
+    checkpoint_every: Annotated[int, _counts("Incoming batches from one checkpoint to the next.")] = 100
 
 
 @dataclass(frozen=True)

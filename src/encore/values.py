@@ -8,8 +8,10 @@ from typing import Any
 
 from encore.errors import EncoreError
 
+MOST = 2**31 - 1  # where nothing else bounds a count
 
-def whole_number(name: str, value: Any, lowest: int, highest: int | None = None) -> int:
+
+def whole_number(name: str, value: Any, lowest: int, highest: int = MOST) -> int:
     """Return a whole number of any kind, NumPy's too, as an int, or refuse what is none or out of bounds.
 
     >>> whole_number("the batch size", 10, lowest=1)
@@ -19,7 +21,9 @@ def whole_number(name: str, value: Any, lowest: int, highest: int | None = None)
         ...
     encore.errors.EncoreError: repeats (K) must be a whole number from 1 to 100, got 2.5
     """
-    bounds = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+    bounds = f"from {lowest} to {highest}"
+    if highest == MOST:
+        bounds = f"of at least {lowest}" + (" and below 2**31" if _exceeds(value, MOST) else "")
     refusal = EncoreError(f"{name} must be a whole number {bounds}, got {value!r}")
     if isinstance(value, bool):
         raise refusal
@@ -27,7 +31,7 @@ def whole_number(name: str, value: Any, lowest: int, highest: int | None = None)
         number = operator.index(value)
     except TypeError:
         raise refusal from None
-    if number < lowest or (highest is not None and number > highest):
+    if not lowest <= number <= highest:
         raise refusal
     return number
 
@@ -42,13 +46,17 @@ def not_negative_number(name: str, value: Any) -> float:
     return _number(name, value, "of at least 0", lambda number: number >= 0)
 
 
+def _exceeds(value: Any, highest: int) -> bool:
+    return isinstance(value, int) and value > highest
+
+
 def _number(name: str, value: Any, bounds: str, is_within: Any) -> float:
     refusal = EncoreError(f"{name} must be a number {bounds}, got {value!r}")
     if isinstance(value, bool | str | bytes):
         raise refusal
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise refusal from None
     if not (math.isfinite(number) and is_within(number)):
         raise refusal

@@ -44,7 +44,9 @@ def places(data_dir: Path | None) -> list[Place]:
 
 def copies(benchmark: Benchmark, folder: Path) -> list[Copy]:
     """Return what lies in a folder, or in its subfolder of the benchmark's name; unpacked files first."""
-    bases = (folder, folder / benchmark.name)
+    bases = [folder, folder / benchmark.name]
+    if any(file.name.startswith(f"{folder.name}/") for file in benchmark.files):
+        bases.append(folder.parent)  # the folder named is the one that is unpacked
     unpacked = [
         Copy(base, is_archive=False)
         for base in bases
