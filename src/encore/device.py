@@ -10,7 +10,8 @@ import torch
 
 from encore.errors import EncoreError
 
-MOST_THREADS = 8  # a batch of twenty small images has not work for more
+MOST_THREADS = 1024  # torch would try to start any number
+MOST_THREADS_UNASKED = 8  # a batch of twenty small images has not work for more
 SMALL_IMAGE = 8 * 8  # pixels; up to here a second thread gives little (docs/decisions.md)
 
 
@@ -59,4 +60,4 @@ def choose_threads(image_shape: tuple[int, int, int]) -> int:
     if image_shape[1] * image_shape[2] <= SMALL_IMAGE:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_THREADS)
+    return min(cores, MOST_THREADS_UNASKED)

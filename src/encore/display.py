@@ -15,7 +15,7 @@ from encore.keeper import Display
 from encore.run import Run
 
 SECONDS_BETWEEN_LOOKS = 0.25  # at the feedback: a look makes the host wait for the device
-WIDEST = 120  # columns; on a wider terminal the bar does not grow any more
+NARROW = 110  # columns, below which not all that stands beside a bar of full length finds room
 SMOOTHING = 0.9  # of the running accuracies, from one look to the next
 
 
@@ -44,17 +44,11 @@ class Quiet:
         """Show nothing."""
 
 
-class Lines:
+class Lines(Quiet):
     """A plain line for each finished task: for files, pipes and logs."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        pass
 
     def start(self, run: Run) -> None:
         """Say what begins or goes on."""
@@ -62,9 +56,6 @@ class Lines:
             self._print(f"seed {run.seed}  had only its record to write")
         elif run.task or run.batch:
             self._print(f"seed {run.seed}  goes on in task {run.task + 1}, after batch {run.batch}")
-
-    def after_batch(self, run: Run, feedback: Feedback) -> None:
-        """Show nothing: a batch is not worth a line."""
 
     def after_task(self, run: Run) -> None:
         """Say how the tasks so far are known now."""
@@ -78,9 +69,6 @@ class Lines:
             f"seed {run.seed}  task {run.task:>{len(str(num_tasks))}} of {num_tasks}   "
             f"this task {known[-1]:6.1%}   all so far {sum(known) / len(known):6.1%}   {seconds:6.1f} s"
         )
-
-    def finish(self, run: Run) -> None:
-        """Show nothing more: the table follows."""
 
     def skip(self, seed: int) -> None:
         """Say that a seed needs no work."""
@@ -96,16 +84,17 @@ class Live(Lines):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         whole = Column(no_wrap=True)
+        is_narrow = console.width < NARROW  # then the bar takes the room that is left
         self._progress = Progress(
             TextColumn("{task.description}", table_column=whole),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # takes the room that is left
+            BarColumn(bar_width=None if is_narrow else 24, table_column=Column(ratio=1)),
             TextColumn("batch {task.fields[batch]}", table_column=whole),
             _ImagesPerSecond(table_column=whole),
             TimeRemainingColumn(compact=True, table_column=whole),
             TextColumn("{task.fields[accuracy]}", table_column=whole),
             console=console,
             transient=True,
-            expand=console.width < WIDEST,
+            expand=is_narrow,
         )
         self._last_look = 0.0
         self._accuracies: tuple[float, float] | None = None

@@ -19,7 +19,7 @@ import torch
 from encore import registry
 from encore.config import choose_run_part
 from encore.data.benchmark import Benchmark
-from encore.device import choose_threads, resolve_device
+from encore.device import MOST_THREADS, choose_threads, resolve_device
 from encore.errors import EncoreError
 from encore.files import locked, write_json
 from encore.image_store import ImageStore
@@ -100,9 +100,6 @@ def _refuse_what_is_there(directory: Path) -> None:
         resumable = (directory / "config.json").is_file()
         advice = f", or go on with `encore resume {quote(str(directory))}`" if resumable else ""
         raise EncoreError(f"{directory} exists already: choose another --out{advice}")
-
-
-MOST_THREADS = 1024  # torch would try to start any number
 
 
 class _Workshop:

@@ -32,6 +32,7 @@ from encore.interfaces import (
     RetrievalContext,
 )
 from encore.memory import Memory
+from encore.pixels import as_floats
 from encore.randomness import Randomness
 
 CHUNK = 256  # images predicted at a time
@@ -218,7 +219,7 @@ class Learner:
             if not self._classifier_is_fitted:
                 self.classifier.fit(self.model, self.memory)
                 self._classifier_is_fitted = True
-            scored = [self.classifier.scores(self.model, _as_floats(part)) for part in checked.split(CHUNK)]
+            scored = [self.classifier.scores(self.model, as_floats(part)) for part in checked.split(CHUNK)]
             return torch.cat(scored).to(images.device if isinstance(images, Tensor) else "cpu")
         finally:
             self.model.train()
@@ -291,7 +292,3 @@ def _check_plan(plan: Plan) -> Plan:
     if not isinstance(plan, Plan):
         raise EncoreError(f"plan must be an encore.Plan, got {plan!r}")
     return plan
-
-
-def _as_floats(images: Tensor) -> Tensor:
-    return (images / 255).contiguous(memory_format=torch.channels_last)

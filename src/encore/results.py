@@ -20,8 +20,7 @@ from encore.stream import cut_into_tasks, draw_class_order
 from encore.tables import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
 from encore.theory import describe_stream
 
-PLURALS = {kind: f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s" for kind in registry.FOLDERS}
-PLURALS["retrieval"], PLURALS["retention"] = "retrievals", "retentions"
+PLURALS = {kind: f"{kind}s" for kind in registry.FOLDERS}
 
 
 def show_results(console: Console, directories: list[Path]) -> None:

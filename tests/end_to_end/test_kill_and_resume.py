@@ -38,6 +38,14 @@ def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
 
 
+def interrupt(directory: Path, *more: str) -> None:
+    """Start a run, and stop it by SIGTERM once it has a checkpoint."""
+    process = start(directory, *more)
+    wait_for(directory / "seed-0" / "checkpoint.encore", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+
+
 def results(directory: Path) -> Results:
     found: Results = {}
     for seed in SEEDS:
@@ -126,10 +134,7 @@ def test_run_with_every_kind_of_setting_is_resumed(tmp_path: Path) -> None:
     chosen = ["--class-order", *"9876543210", "--weight-decay", "0.001", "--classifier", "softmax"]
     chosen += ["--objective.memory-weight", "0.5", "--data-dir", str(tmp_path), "--threads", "1"]
     directory = tmp_path / "runs"
-    process = start(directory, *chosen)
-    wait_for(directory / "seed-0" / "checkpoint.encore", process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 143
+    interrupt(directory, *chosen)
     launch.resume(directory, Quiet())
     record = json.loads((directory / "seed-0" / "record.json").read_text())
     assert [task["classes"] for task in record["tasks"]] == [[9, 8], [7, 6], [5, 4]]
@@ -138,10 +143,7 @@ def test_run_with_every_kind_of_setting_is_resumed(tmp_path: Path) -> None:
 
 def test_resumed_run_remembers_both_processes(tmp_path: Path) -> None:
     directory = tmp_path / "runs"
-    process = start(directory)
-    wait_for(directory / "seed-0" / "checkpoint.encore", process)
-    process.send_signal(signal.SIGTERM)
-    process.wait()
+    interrupt(directory)
     launch.resume(directory, Quiet())
     record = json.loads((directory / "seed-0" / "record.json").read_text())
     first, second = record["processes"]
@@ -166,10 +168,7 @@ def test_two_processes_do_not_work_on_one_run(tmp_path: Path, capsys: pytest.Cap
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Path:
     directory = tmp_path / "runs"
-    process = start(directory)
-    wait_for(directory / "seed-0" / "checkpoint.encore", process)
-    process.send_signal(signal.SIGTERM)
-    process.wait()
+    interrupt(directory)
     return directory
 
 

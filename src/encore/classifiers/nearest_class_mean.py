@@ -8,6 +8,7 @@ from torch import Tensor
 
 from encore.interfaces import Model
 from encore.memory import Memory
+from encore.pixels import as_floats
 
 CHUNK = 256  # exemplars encoded at a time
 
@@ -27,7 +28,7 @@ class NearestClassMean:
     def fit(self, model: Model, memory: Memory) -> None:
         """Encode all filled slots, and average them by class."""
         images, labels = memory.filled()
-        features = torch.cat([_encode(model, _as_floats(chunk)) for chunk in images.split(CHUNK)])
+        features = torch.cat([_encode(model, as_floats(chunk)) for chunk in images.split(CHUNK)])
         num_classes = model.num_classes
         sums = features.new_zeros(num_classes, model.num_features).index_add_(0, labels, features)
         self._known = torch.zeros(num_classes, dtype=torch.bool, device=labels.device)
@@ -38,10 +39,6 @@ class NearestClassMean:
         """Return minus the squared distances [N, num_classes]; minus infinity without an exemplar."""
         nearness = _encode(model, images) @ self._prototypes.T  # |a - b|^2 = 2 - 2 a.b for unit vectors
         return (2 * nearness - 2).masked_fill(~self._known, -torch.inf)
-
-
-def _as_floats(images: Tensor) -> Tensor:
-    return (images / 255).contiguous(memory_format=torch.channels_last)
 
 
 def _encode(model: Model, images: Tensor) -> Tensor:
