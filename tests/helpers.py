@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from encore.data.image_set import ImageSet, LabelledImages
 from encore.image_store import ImageStore
-from encore.interfaces import Batch, ImageSet, LabelledImages, Plan
+from encore.interfaces import Batch, Plan
 from encore.learner import Learner
 
 SHAPE = (1, 8, 8)
@@ -54,7 +55,7 @@ def make_store(num_per_class: int = 23, seed: int = 0) -> ImageStore:
         return LabelledImages(images, labels)
 
     names = tuple(str(label) for label in range(NUM_CLASSES))
-    return ImageStore.from_image_set(ImageSet(make(num_per_class), make(7), names), torch.device("cpu"))
+    return ImageStore(ImageSet.from_parts(make(num_per_class), make(7), names), torch.device("cpu"))
 
 
 def flatten(state: Any, name: str = "") -> dict[str, Any]:

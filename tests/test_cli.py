@@ -26,7 +26,8 @@ FAST = ["--first-tasks", "2", "--memory-size", "20", "--model.width", "2", "--de
 
 # Every option of `encore run`. A new one is a decision: it is named here and in docs/quickstart.md.
 RUN_OPTIONS = {
-    "--benchmark", "--data-dir", "--class-order", "--first-tasks", "--batch-size",
+    "--benchmark", "--data-dir", "--stream", "--class-order", "--tasks", "--first-tasks",
+    "--epochs", "--split", "--skip-broken", "--batch-size",
     "--method", "--memory-size", "--memory-batch-size",
     "--retrieval", "--retention", "--objective", "--classifier",
     "--repeats", "--num-ops", "--magnitude", "--controller", "--augment-target", "--operation-space",

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests.helpers import NUM_CLASSES, make_store
 from torch import Generator
 
 from encore.errors import EncoreError
-from encore.stream import Stream, check_class_order, class_incremental, draw_class_order
+from encore.interfaces import Material
+from encore.stream import Stream, check_class_order, cut_into_tasks, draw_class_order
+from encore.streams.class_incremental import ClassIncremental
 
 # The order in which the paper's three seeds bring CIFAR-100's classes: the first and the last tasks.
 PAPER_ORDERS = {
@@ -25,19 +28,25 @@ def test_paper_seeds_give_the_paper_orders(seed: int) -> None:
 
 def make(seed: int = 0, num_tasks: int = 3) -> Stream:
     store = make_store()
-    order = draw_class_order(NUM_CLASSES, seed)
-    return Stream(store, class_incremental(store, order, num_tasks, Generator().manual_seed(seed)))
+    groups = tuple(cut_into_tasks(draw_class_order(NUM_CLASSES, seed), num_tasks))
+    is_test = torch.from_numpy(store.image_set.is_test)
+    train, test = ((is_test == tested).nonzero().squeeze(1) for tested in (False, True))
+    generator = Generator().manual_seed(seed)
+    labels = torch.from_numpy(store.image_set.labels)
+    return Stream(store, ClassIncremental()(Material(labels, train, test, groups, None, None, generator)))
 
 
 def test_tasks_part_the_data() -> None:
     stream = make()
     train = torch.cat([task.train for task in stream.tasks])
     test = torch.cat([task.test for task in stream.tasks])
-    assert sorted(train.tolist()) == list(range(len(stream.store.train.labels)))
-    assert sorted(test.tolist()) == list(range(len(stream.store.test.labels)))
+    images = stream.store.image_set
+    assert images.is_test is not None
+    assert sorted(train.tolist()) == np.flatnonzero(~images.is_test).tolist()
+    assert sorted(test.tolist()) == np.flatnonzero(images.is_test).tolist()
     for task in stream.tasks:
-        assert set(stream.store.train.labels[task.train].tolist()) == set(task.classes)
-        assert set(stream.store.test.labels[task.test].tolist()) == set(task.classes)
+        assert set(images.labels[task.train].tolist()) == set(task.classes)
+        assert set(images.labels[task.test].tolist()) == set(task.classes)
 
 
 def test_each_example_comes_once_and_the_rest_of_a_task_does_not() -> None:
@@ -73,10 +82,14 @@ def test_same_seed_same_stream_and_two_seeds_differ() -> None:
     assert not torch.equal(one.tasks[0].train, one.tasks[0].train.sort().values), "examples are shuffled"
 
 
-@pytest.mark.parametrize("num_tasks", [0, 4, 7])
-def test_tasks_of_unequal_size_are_refused(num_tasks: int) -> None:
-    with pytest.raises(EncoreError, match=f"6 classes cannot be cut into {num_tasks} tasks"):
+@pytest.mark.parametrize("num_tasks", [0, 7])
+def test_more_tasks_than_classes_are_refused(num_tasks: int) -> None:
+    with pytest.raises(EncoreError, match=f"6 classes make from 1 to 6 tasks, got {num_tasks}"):
         make(num_tasks=num_tasks)
+
+
+def test_what_cannot_be_shared_equally_goes_to_the_first_tasks() -> None:
+    assert [len(task.classes) for task in make(num_tasks=4).tasks] == [2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 1, 2, 2], [0, 1, 2, 4]])

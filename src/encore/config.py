@@ -11,7 +11,6 @@ import numpy as np
 
 from encore import registry
 from encore.augment.operation_spaces import SPACES
-from encore.data.benchmark import Benchmark
 from encore.errors import EncoreError, unknown_name
 from encore.randomness import Randomness
 from encore.settings import RunSettings
@@ -81,7 +80,9 @@ class LearnerConfig:
         return cls(**{**value, "parts": parts, "image_shape": tuple(value["image_shape"])})
 
 
-def resolve_run(settings: RunSettings, benchmark: Benchmark, seed: int) -> LearnerConfig:
+def resolve_run(
+    settings: RunSettings, image_shape: tuple[int, int, int], num_classes: int, seed: int
+) -> LearnerConfig:
     """Return the learner that a run's settings describe, for one seed of a benchmark."""
     rehearsal, plan, training = settings.rehearsal, settings.plan, settings.training
     chosen = {kind: name for kind, name in settings.named_parts().items() if kind in LEARNER_PARTS}
@@ -90,8 +91,8 @@ def resolve_run(settings: RunSettings, benchmark: Benchmark, seed: int) -> Learn
     }
     return LearnerConfig(
         method=registry.resolve("method", rehearsal.method),
-        image_shape=benchmark.image_shape,
-        num_classes=benchmark.num_classes,
+        image_shape=image_shape,
+        num_classes=num_classes,
         memory_size=rehearsal.memory_size,
         memory_batch_size=rehearsal.memory_batch_size,
         learning_rate=training.learning_rate,
@@ -104,7 +105,7 @@ def resolve_run(settings: RunSettings, benchmark: Benchmark, seed: int) -> Learn
 
 
 def choose_run_part(settings: RunSettings, kind: str) -> PartChoice:
-    """Return a part that belongs to the run and not to its learner: its benchmark or its controller."""
+    """Return a part that belongs to the run and not to its learner: benchmark, stream or controller."""
     return choose_part(kind, str(settings.named_parts()[kind]), _options_of(kind, settings.part_options))
 
 

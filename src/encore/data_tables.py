@@ -37,7 +37,7 @@ def list_data(console: Console, data_dir: Path | None) -> None:
         table.add_row(listing.name, listing.summary)
         for name, text in (
             ("from", listing.source),
-            ("size", _size(listing)),
+            ("size", listing.size),
             ("terms", listing.terms),
             ("here", _state(listing)),
         ):
@@ -78,8 +78,9 @@ def check_data(console: Console, name: str, data_dir: Path | None) -> None:
     benchmark: Benchmark = registry.make("benchmark", name)
     found = check(benchmark, data_dir)
     for file in found.files:
-        verdict = file.problem or f"{file.num_bytes:,} bytes, checksum right"
-        console.print(f"{file.name}: {verdict}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"{file.name}: {file.problem or file.verdict}", highlight=False, markup=False, soft_wrap=True
+        )
     for part in found.parts:
         counts = part.images_per_class
         each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
@@ -92,12 +93,6 @@ def check_data(console: Console, name: str, data_dir: Path | None) -> None:
             f"{benchmark.name} is not as it was published; get it again with `encore data fetch {name}`, "
             "with the same --data-dir if one was given"
         )
-
-
-def _size(listing: Listing) -> str:
-    if listing.embedded:
-        return "nothing to fetch"
-    return f"{listing.num_bytes / 1e6:.0f} MB, {listing.num_bytes_to_fetch / 1e6:.0f} MB to fetch"
 
 
 def _state(listing: Listing) -> str:

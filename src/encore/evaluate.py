@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from encore.learner import Learner
 from encore.stream import Stream
@@ -13,9 +14,10 @@ def evaluate(learner: Learner, stream: Stream, num_seen: int) -> list[float]:
 
     Nothing is learnt: the network, its batch-norm statistics and all generators stay as they are.
     """
-    accuracies = []
-    for task in range(num_seen):
-        test = stream.test_examples(task)
-        right = learner.predict(test.images) == test.labels
-        accuracies.append(float(right.to(torch.float64).mean()))
+    accuracies = [_accuracy(learner, stream, task) for task in range(num_seen)]
     return accuracies + [0.0] * (len(stream.tasks) - num_seen)
+
+
+def _accuracy(learner: Learner, stream: Stream, task: int) -> float:
+    right: list[Tensor] = [learner.predict(images) == labels for images, labels in stream.test_batches(task)]
+    return float(torch.cat(right).to(torch.float64).mean())

@@ -17,14 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from encore.values import whole_number
 
 if TYPE_CHECKING:
     from encore.memory import Memory
+    from encore.stream import Task
 
 MAX_REPEATS = 100
 MAX_NUM_OPS = 4
@@ -171,19 +170,22 @@ class Engine(Protocol):
     def step(self, rehearse_once: RehearseOnce, incoming: Batch, plan: Plan) -> Tensor: ...
 
 
-class LabelledImages(NamedTuple):
-    """A part of a data set on the host, as decoded."""
+class Material(NamedTuple):
+    """All that a kind of stream may look at; rows are numbers of images, in ascending order."""
 
-    images: NDArray[np.uint8]  # [N, C, H, W]
-    labels: NDArray[np.int64]  # [N]
+    labels: Tensor  # int64 [N], of all images
+    train: Tensor  # int64, the rows to learn from
+    test: Tensor  # int64, the rows to test on
+    class_groups: tuple[tuple[int, ...], ...]  # the classes of each task, in the order chosen
+    times: Tensor | None  # float64 [N], when each image was taken, if the data say so
+    given_tasks: Tensor | None  # int64 [N], to which task each belongs, if the data say so
+    generator: Generator  # on the host
 
 
-class ImageSet(NamedTuple):
-    """A whole data set on the host: what a file of `datasets/` returns."""
+class StreamKind(Protocol):
+    """Lays a data set out in time: which examples come when, and what each task is tested on."""
 
-    train: LabelledImages
-    test: LabelledImages
-    class_names: tuple[str, ...]
+    def __call__(self, material: Material) -> list[Task]: ...
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,11 @@ class _Workshop:
         self.benchmark: Benchmark = registry.make("benchmark", chosen.name, **chosen.options)
         data_dir = settings.stream.data_dir
         images = self.benchmark.load(Path(data_dir) if data_dir is not None else None)
-        self.store = ImageStore.from_image_set(images, self.device)
+        skip_broken = whole_number("skip_broken", settings.stream.skip_broken, lowest=0)
+        self.store = ImageStore(images, self.device, skip_broken)
         threads = settings.training.threads
         if threads is None:
-            threads = choose_threads(self.benchmark.image_shape)
+            threads = choose_threads(self.store.image_shape)
         torch.set_num_threads(whole_number("the number of threads", threads, 1, MOST_THREADS))
         self.settings = _settle(settings, self.device, threads)
 

@@ -19,7 +19,7 @@ from encore.metrics import metrics_of
 from encore.run import Run
 from encore.version import VERSION
 
-VERSIONED = ("torch", "numpy", "safetensors", "scikit-learn")
+VERSIONED = ("torch", "numpy", "pillow", "safetensors", "scikit-learn")
 
 
 def make_record(run: Run) -> dict[str, Any]:
@@ -40,6 +40,7 @@ def make_record(run: Run) -> dict[str, Any]:
         "sgd_steps": learner.num_steps,
         "images_seen": learner.memory.num_seen,
         "images_trained": learner.num_images_trained,
+        "images_skipped": sorted(stream.store.skipped.values()),
         "seconds_per_task": seconds,
         "seconds": round(sum(map(sum, run.seconds.values())), 4),
         "peak_memory_bytes": max(process["peak_memory_bytes"] for process in run.processes),
@@ -50,7 +51,7 @@ def make_record(run: Run) -> dict[str, Any]:
 def describe_config(run: Run) -> dict[str, Any]:
     """Return the whole configuration with its defaults: the settings, and every part with its options."""
     parts = dict(run.config.to_json()["parts"])
-    for kind in ("benchmark", "controller"):
+    for kind in ("benchmark", "stream", "controller"):
         chosen = choose_run_part(run.settings, kind)
         parts[kind] = {"name": chosen.name, "options": dict(chosen.options)}
     return {

@@ -20,6 +20,7 @@ from encore.interfaces import Recipe
 
 FOLDERS = {
     "benchmark": "datasets",
+    "stream": "streams",
     "method": "methods",
     "retrieval": "retrieval",
     "retention": "retention",

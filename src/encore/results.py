@@ -82,7 +82,12 @@ def show_theory(
     name = "a stream of your own"
     if task_sizes is None:
         chosen: Benchmark = registry.make("benchmark", benchmark)
-        tasks = cut_into_tasks(draw_class_order(chosen.num_classes, seed), chosen.num_tasks)
+        if not chosen.class_sizes:
+            raise EncoreError(
+                f"the sizes of {chosen.name} are known only once it is read: name those of its tasks with "
+                "--task-sizes"
+            )
+        tasks = cut_into_tasks(draw_class_order(len(chosen.class_sizes), seed), chosen.num_tasks)
         task_sizes = [sum(chosen.class_sizes[label] for label in task) for task in tasks]
         name = f"{chosen.name}, seed {seed}"
     risks = describe_stream(task_sizes, memory_size)

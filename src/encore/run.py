@@ -14,15 +14,13 @@ import torch
 from encore import registry
 from encore.config import choose_run_part, resolve_run
 from encore.data.benchmark import Benchmark
-from encore.errors import EncoreError
 from encore.evaluate import evaluate
 from encore.image_store import ImageStore
 from encore.interfaces import Controller, Feedback, Plan
+from encore.layout import make_stream
 from encore.learner import Learner
 from encore.randomness import Randomness
 from encore.settings import RunSettings
-from encore.stream import Stream, check_class_order, class_incremental, draw_class_order
-from encore.values import whole_number
 
 
 class Watcher(Protocol):
@@ -68,8 +66,8 @@ class Run:
         self.seed = seed
         self.batch_size = settings.stream.batch_size
         self.draws = Randomness(seed)
-        self.stream = make_stream(settings, seed, benchmark, store, self.draws)
-        self.config = resolve_run(settings, benchmark, seed)
+        self.stream = make_stream(settings, seed, benchmark, store, self.draws.host_generator("stream"))
+        self.config = resolve_run(settings, store.image_shape, store.num_classes, seed)
         plan = Plan(settings.plan.repeats, settings.plan.num_ops, settings.plan.magnitude)
         self.learner = Learner.from_config(self.config, plan, device)
         chosen = choose_run_part(settings, "controller")
@@ -128,30 +126,3 @@ class Run:
         self.task, self.batch = state["task"], state["batch"]
         self.accuracy, self.seconds = state["accuracy"], state["seconds"]
         self.processes = state["processes"]
-
-
-def make_stream(
-    settings: RunSettings, seed: int, benchmark: Benchmark, store: ImageStore, draws: Randomness
-) -> Stream:
-    """Return the benchmark's tasks in this seed's order, or in the one given."""
-    chosen = settings.stream
-    if chosen.class_order is None:
-        order = draw_class_order(store.num_classes, seed)
-    else:
-        order = check_class_order(chosen.class_order, store.num_classes)
-    tasks = class_incremental(store, order, benchmark.num_tasks, draws.host_generator("stream"))
-    whole_number("the batch size", chosen.batch_size, lowest=1)
-    if chosen.first_tasks is not None:
-        whole_number("first_tasks", chosen.first_tasks, lowest=1)
-        if not 1 <= chosen.first_tasks <= len(tasks):
-            raise EncoreError(
-                f"first_tasks must be from 1 to {len(tasks)} for this benchmark, got {chosen.first_tasks}"
-            )
-        tasks = tasks[: chosen.first_tasks]
-    shortest = min(len(task.train) for task in tasks)
-    if not 1 <= chosen.batch_size <= shortest:
-        raise EncoreError(
-            f"the batch size must be from 1 to {shortest}, the size of the smallest task, "
-            f"got {chosen.batch_size}"
-        )
-    return Stream(store, tasks)

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
 
+CLASS_ORDERS = ("seed", "official", "sorted")
+
 
 def to_whole_number(kind: Any, tokens: Sequence[Token]) -> int:
     """Convert what was typed, and refuse what is no whole number: 2.5 is not meant to become 2."""
@@ -26,6 +28,13 @@ def to_whole_numbers(kind: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
         if not re.fullmatch(r"[+-]?[0-9]+", token.value):
             raise ValueError(f"{token.value!r} is not a whole number; several are separated by spaces")
     return tuple(int(token.value) for token in tokens)
+
+
+def to_class_order(kind: Any, tokens: Sequence[Token]) -> tuple[int | str, ...]:
+    """Convert the numbers of classes, or the one word that says where their order comes from."""
+    if len(tokens) == 1 and tokens[0].value.isalpha():
+        return (tokens[0].value,)
+    return to_whole_numbers(kind, tokens)
 
 
 _STREAM = Group("The stream", sort_key=1)
@@ -51,15 +60,26 @@ class StreamSettings:
     data_dir: Annotated[
         str | None, _says("Where its files are; else $ENCORE_DATA, else the user's cache directory.")
     ] = None
+    kind: Annotated[str, _says("How it is laid out in time: `encore list streams`.", name="--stream")] = (
+        "class_incremental"
+    )
     class_order: Annotated[
-        tuple[int, ...] | None,
+        tuple[int | str, ...] | None,
         _says(
-            "Classes in the order in which they come; else drawn from the seed.",
+            "Classes in the order in which they come, or: seed (drawn from it), official (where there is "
+            "one), sorted; else the benchmark's usual one.",
             consume_multiple=True,
-            converter=to_whole_numbers,
+            converter=to_class_order,
         ),
     ] = None
-    first_tasks: Annotated[int | None, _counts("Stop after this many tasks; else all (T).")] = None
+    tasks: Annotated[int | None, _counts("How many tasks to cut it into; else the usual number (T).")] = None
+    first_tasks: Annotated[int | None, _counts("Stop after this many tasks; else all.")] = None
+    epochs: Annotated[int, _counts("How often the examples of a task come: above 1 it is offline.")] = 1
+    split: Annotated[
+        str | None,
+        _says("How images without an official split are parted: seed or fixed; else the benchmark's own."),
+    ] = None
+    skip_broken: Annotated[int, _counts("Go on past up to so many images that cannot be read.")] = 0
     batch_size: Annotated[int, _counts("Images in an incoming batch (|B|).")] = 10
 
 
@@ -145,6 +165,7 @@ class RunSettings:
         """Return the name given for each kind of part; None where the method decides."""
         return {
             "benchmark": self.stream.benchmark,
+            "stream": self.stream.kind,
             "controller": self.plan.controller,
             "model": self.training.model,
             "engine": self.training.engine,

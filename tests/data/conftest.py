@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from encore.data.benchmark import DataFile
-from encore.interfaces import ImageSet, LabelledImages
+from encore.data.image_set import ImageSet, LabelledImages
+from encore.data.published import Published
 
 
 def describe(name: str, content: bytes) -> DataFile:
     return DataFile(name, len(content), hashlib.md5(content).hexdigest())
 
 
-class Toy:
+class Toy(Published):
     """A toy benchmark of two files of random bytes, published as one archive.
 
     Not a sentence of this description but the first is listed.
@@ -24,12 +25,9 @@ class Toy:
 
     name = "toy"
     num_tasks = 2
-    num_classes = 4
-    image_shape = (1, 2, 2)
     class_sizes: tuple[int, ...] = (1, 1, 1, 3)
     source = "http://127.0.0.1:9/"
     terms = "do as you like"
-    embedded = False
 
     def __init__(self) -> None:
         draws = np.random.default_rng(7)
@@ -51,9 +49,13 @@ class Toy:
                 archive.addfile(member, io.BytesIO(content))
         return packed.getvalue()
 
+    @property
+    def steps(self) -> str:
+        return super().steps if self.downloads else "ask its maker for the file `one`"
+
     def load(self, data_dir: Path | None) -> ImageSet:
         train, test = [0, 1, 2, 3, 3, 3], [0, 3]
-        return ImageSet(
+        return ImageSet.from_parts(
             LabelledImages(np.zeros((6, 1, 2, 2), dtype=np.uint8), np.array(train)),
             LabelledImages(np.zeros((2, 1, 2, 2), dtype=np.uint8), np.array(test)),
             ("a", "b", "c", "d"),

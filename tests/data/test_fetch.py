@@ -584,7 +584,7 @@ def test_the_lock_is_one_that_other_processes_see(toy: Toy, server: Server, tmp_
 
 def test_embedded_and_unfetchable_benchmarks(toy: Toy, tmp_path: Path) -> None:
     toy.downloads = ()
-    assert complaint(toy, tmp_path) == "toy cannot be fetched: get it from http://127.0.0.1:9/"
+    assert complaint(toy, tmp_path) == "toy cannot be fetched: ask its maker for the file `one`"
     toy.embedded = True
     fetched = bring(toy, tmp_path)
     assert fetched == Fetched(None, 0, ("toy needs no fetching: it comes with http://127.0.0.1:9/",))

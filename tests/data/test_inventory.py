@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from encore.data.inventory import FileCheck, Listing, PartCheck, check, describe_benchmarks
+from encore.data.benchmark import FileCheck
+from encore.data.inventory import Listing, PartCheck, check, describe_benchmarks
 from encore.datasets.digits import Digits
 from encore.errors import EncoreError
 
@@ -26,8 +27,8 @@ def test_a_row_of_what_is_there(toy: Toy, tmp_path: Path) -> None:
         summary="A toy benchmark of two files of random bytes, published as one archive.",
         source="http://127.0.0.1:9/",
         terms="do as you like",
-        num_bytes=220_000,
-        num_bytes_to_fetch=len(toy.archive),
+        steps="run `encore data fetch toy`",
+        size="0 MB, 0 MB to fetch",
         embedded=False,
         path=tmp_path,
         verified=True,
@@ -63,8 +64,8 @@ def test_every_file_is_checked_and_the_images_are_counted(toy: Toy, tmp_path: Pa
     found = check(toy, tmp_path)
     assert found.is_right
     assert found.files == (
-        FileCheck("toy-files/one", tmp_path, 150_000, ""),
-        FileCheck("toy-files/two", tmp_path, 70_000, ""),
+        FileCheck("toy-files/one", "150,000 bytes, checksum right"),
+        FileCheck("toy-files/two", "70,000 bytes, checksum right"),
     )
     assert found.parts == (PartCheck("train", (1, 1, 1, 3)), PartCheck("test", (1, 0, 0, 1)))
 
@@ -85,10 +86,7 @@ def test_every_file_of_a_truncated_archive_has_its_line(toy: Toy, tmp_path: Path
     path = tmp_path / "toy-files.tar.gz"
     path.write_bytes(toy.archive[:200_000])
     found = check(toy, tmp_path)
-    assert [(file.name, file.path) for file in found.files] == [
-        ("toy-files/one", path),
-        ("toy-files/two", path),
-    ]
+    assert [file.name for file in found.files] == ["toy-files/one", "toy-files/two"]
     for file in found.files:
         assert file.problem.startswith(f"{path} is truncated or not a tar.gz archive")
 

@@ -6,13 +6,11 @@ import os
 import pickle
 import struct
 import tarfile
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from encore import registry
@@ -195,20 +193,6 @@ def test_a_row_is_all_red_then_all_green_then_all_blue(tmp_path: Path) -> None:
     assert images[3, :, 5, 7].tolist() == [11, 22, 0]
     assert images[3, 2, 31, 0] == 33
     assert images.sum() == 66
-
-
-def test_images_are_not_copied_and_become_tensors_without_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    benchmark, contents = small()
-    write_folder(tmp_path, contents)
-    held = read_verified(benchmark, tmp_path)
-    monkeypatch.setattr("encore.datasets.cifar100.read_verified", lambda *_: held)
-    images = benchmark.load(tmp_path).train.images
-    assert np.shares_memory(images, np.frombuffer(held[f"{FOLDER}/train"].data, dtype=np.uint8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert torch.from_numpy(images).shape == (300, 3, 32, 32)
 
 
 def test_an_altered_file_is_refused_before_it_is_interpreted(tmp_path: Path) -> None:

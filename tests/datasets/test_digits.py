@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from encore import registry
+from encore.data.image_set import ImageSet
 from encore.datasets.digits import Digits
 from encore.errors import EncoreError
-from encore.interfaces import ImageSet
 
 
 @pytest.fixture(scope="module")

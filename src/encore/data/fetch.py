@@ -44,7 +44,7 @@ def fetch(benchmark: Benchmark, folder: Path, mirrors: Sequence[str], report: Re
         sentence = f"{benchmark.name} needs no fetching: it comes with {benchmark.source}"
         return Fetched(None, 0, (sentence,))
     if not benchmark.downloads:
-        raise EncoreError(f"{benchmark.name} cannot be fetched: get it from {benchmark.source}")
+        raise EncoreError(f"{benchmark.name} cannot be fetched: {benchmark.steps}")
     addresses = [[address(mirror, file) for mirror in mirrors] for file in benchmark.downloads]
     present, _ = _look(benchmark, folder)
     if present:

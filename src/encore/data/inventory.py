@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from encore.data.benchmark import Benchmark
-from encore.data.verified import find_contents, first_problem
+from encore.data.benchmark import Benchmark, FileCheck
 from encore.errors import EncoreError
 
 
@@ -27,26 +26,12 @@ class Listing:
     summary: str
     source: str
     terms: str
-    num_bytes: int  # of the files that are read; 0 where a package carries them
-    num_bytes_to_fetch: int
+    steps: str
+    size: str
     embedded: bool
     path: Path | None  # where it lies; None: nowhere, or in a package
     verified: bool
     problem: str  # empty where it is verified
-
-
-@dataclass(frozen=True)
-class FileCheck:
-    """One file of `encore data check`: its problem, or none.
-
-    >>> FileCheck("cifar-100-python/meta", Path("data"), 1_473, problem="").problem
-    ''
-    """
-
-    name: str
-    path: Path  # the folder or the archive that holds it
-    num_bytes: int
-    problem: str  # empty where it is right
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class PartCheck:
     (100, 100)
     """
 
-    part: str  # "train" or "test"
+    part: str  # "train" or "test", or "all" where the split is made for each run
     images_per_class: tuple[int, ...]
 
 
@@ -85,26 +70,19 @@ def describe_benchmarks(benchmarks: Iterable[Benchmark], data_dir: Path | None) 
 
 def check(benchmark: Benchmark, data_dir: Path | None) -> Check:
     """Verify every file of a benchmark anew, and count its images of each class."""
-    files: tuple[FileCheck, ...] = ()
-    if not benchmark.embedded:
-        files = _check_files(benchmark, data_dir)
+    files = benchmark.check_files(data_dir)
     if any(file.problem for file in files):
         return Check(files, ())
     images = benchmark.load(data_dir)
+    if images.is_test is None:
+        parts = {"all": np.ones(len(images.labels), dtype=np.bool_)}
+    else:
+        parts = {"train": ~images.is_test, "test": images.is_test}
     counts = [
-        PartCheck(part, tuple(np.bincount(held.labels, minlength=benchmark.num_classes).tolist()))
-        for part, held in (("train", images.train), ("test", images.test))
+        PartCheck(name, tuple(np.bincount(images.labels[rows], minlength=len(images.class_names)).tolist()))
+        for name, rows in parts.items()
     ]
     return Check(files, tuple(counts))
-
-
-def _check_files(benchmark: Benchmark, data_dir: Path | None) -> tuple[FileCheck, ...]:
-    copy, contents = find_contents(benchmark, data_dir)
-    sizes = {file.name: file.num_bytes for file in benchmark.files}
-    return tuple(
-        FileCheck(name, copy.path, sizes[name], str(content) if isinstance(content, EncoreError) else "")
-        for name, content in contents.items()
-    )
 
 
 def _describe(benchmark: Benchmark, data_dir: Path | None) -> Listing:
@@ -114,8 +92,8 @@ def _describe(benchmark: Benchmark, data_dir: Path | None) -> Listing:
         summary=(inspect.getdoc(benchmark) or "").partition("\n")[0],
         source=benchmark.source,
         terms=benchmark.terms,
-        num_bytes=sum(file.num_bytes for file in benchmark.files),
-        num_bytes_to_fetch=sum(download.num_bytes for download in benchmark.downloads),
+        steps=benchmark.steps,
+        size=benchmark.size,
         embedded=benchmark.embedded,
         path=path,
         verified=not problem,
@@ -133,7 +111,8 @@ def _package_state(benchmark: Benchmark) -> tuple[None, str]:
 
 def _disk_state(benchmark: Benchmark, data_dir: Path | None) -> tuple[Path | None, str]:
     try:
-        copy, contents = find_contents(benchmark, data_dir)
+        path = benchmark.locate(data_dir).path
     except EncoreError as error:
         return None, str(error)
-    return copy.path, first_problem(contents)
+    problems = (file.problem for file in benchmark.check_files(data_dir))
+    return path, next(filter(None, problems), "")

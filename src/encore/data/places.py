@@ -67,9 +67,4 @@ def not_found(benchmark: Benchmark, data_dir: Path | None) -> EncoreError:
         f"{place.folder} ({place.named_by}{'' if place.folder.is_dir() else ', which does not exist'})"
         for place in places(data_dir)
     )
-    way_out = (
-        f"run `encore data fetch {benchmark.name}`"
-        if benchmark.downloads
-        else f"get it from {benchmark.source}"
-    )
-    return EncoreError(f"{benchmark.name} was not found in {looked_in}: {way_out}")
+    return EncoreError(f"{benchmark.name} was not found in {looked_in}: {benchmark.steps}")

@@ -7,21 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from encore.data.benchmark import DataFile
+from encore.data.image_set import ImageSet, LabelledImages
+from encore.data.published import Published
 from encore.data.safe_pickle import read_pickle
 from encore.data.verified import Content, read_verified
 from encore.errors import EncoreError
-from encore.interfaces import ImageSet, LabelledImages
 
 _TRAIN, _TEST, _META = (f"cifar-100-python/{name}" for name in ("train", "test", "meta"))
 
 
-class Cifar100:
+class Cifar100(Published):
     """CIFAR-100: 20 tasks of 5 classes, 50,000 colour images of 32x32 to train on and 10,000 to test.
 
     `load` looks for the folder `cifar-100-python` or the archive `cifar-100-python.tar.gz` in the folder
     given, then in the one that the environment variable ENCORE_DATA names, then in the user's cache
     folder; in each of them also in the subfolder `cifar100`. Nothing is unpacked to disk, everything read
-    is checked against the published md5, and the images share the memory of the file read.
+    is checked against the published md5.
 
     >>> benchmark = Cifar100()
     >>> benchmark.num_tasks, benchmark.num_classes, benchmark.image_shape
@@ -38,7 +39,6 @@ class Cifar100:
         "no licence is stated; cite A. Krizhevsky, "
         "Learning Multiple Layers of Features from Tiny Images, 2009"
     )
-    embedded: bool = False
     files: tuple[DataFile, ...] = (
         DataFile(_TRAIN, num_bytes=155_249_918, md5="16019d7e3df5f24257cddd939b257f8d"),
         DataFile(_TEST, num_bytes=31_049_707, md5="f0ef6b0ae62326f3e7ffdfab6717acfc"),
@@ -51,7 +51,7 @@ class Cifar100:
     def load(self, data_dir: Path | None) -> ImageSet:
         """Return all images, verified; look in `data_dir` first where it is given."""
         contents = read_verified(self, data_dir)
-        return ImageSet(
+        return ImageSet.from_parts(
             train=self._images(contents[_TRAIN]),
             test=self._images(contents[_TEST]),
             class_names=self._class_names(contents[_META]),

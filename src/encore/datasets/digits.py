@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from encore.data.benchmark import DataFile
+from encore.data.benchmark import FileCheck, Located
+from encore.data.image_set import ImageSet, LabelledImages
+from encore.data.published import Published
 from encore.errors import EncoreError
-from encore.interfaces import ImageSet, LabelledImages
 
 _BRIGHTEST = 16
 _EVERY = 5
 
 
-class Digits:
+class Digits(Published):
     """Handwritten digits: 5 tasks of 2 classes, 1,797 grey images of 8x8 that scikit-learn carries.
 
     Of each class every fifth image, in the order scikit-learn has them, is for testing: a split that no
@@ -34,8 +35,16 @@ class Digits:
     source: str = "scikit-learn, which carries the test set of UCI's handwritten digits"
     terms: str = "CC BY 4.0: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, 1998"
     embedded: bool = True
-    files: tuple[DataFile, ...] = ()
-    downloads: tuple[DataFile, ...] = ()
+    steps: str = 'pip install "scikit-learn>=1.4"'
+    size: str = "nothing to fetch"
+
+    def locate(self, data_dir: Path | None) -> Located:
+        """Return nothing: no file of its own is read."""
+        return Located(Path(), ())
+
+    def check_files(self, data_dir: Path | None) -> tuple[FileCheck, ...]:
+        """Return nothing to check."""
+        return ()
 
     def load(self, data_dir: Path | None) -> ImageSet:
         """Return all images; the folder does not matter, as nothing is read from it."""
@@ -50,7 +59,7 @@ class Digits:
         images = np.rint(pixels * 255 / _BRIGHTEST).astype(np.uint8).reshape(-1, *self.image_shape)
         labels = labels.astype(np.int64)
         tested = _is_every_fifth_of_its_class(labels, self.num_classes)
-        return ImageSet(
+        return ImageSet.from_parts(
             train=LabelledImages(images[~tested], labels[~tested]),
             test=LabelledImages(images[tested], labels[tested]),
             class_names=tuple(str(digit) for digit in range(self.num_classes)),
