@@ -176,6 +176,29 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == VERSION
 
 
+def test_what_is_usual_for_a_benchmark_is_taken_and_said(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = {"--model": "resnet18", "--batch-size": "40", "--memory-size": "9", "--weight-decay": "0.001"}
+    monkeypatch.setattr(registry.find("benchmark", "digits"), "usual", usual)
+    given = ["--model.width", "2", "--memory_size=20", "--first-tasks", "1", "--device", "cpu"]
+    assert main(["run", *given, "--out", str(tmp_path / "loud")]) == 0
+    said = "as is usual for digits: --model resnet18 --batch-size 40 --weight-decay 0.001"
+    assert capsys.readouterr().out.startswith(f"{said}\n")
+    assert main(["run", "--batch-size=25", *given, "--quiet", "--out", str(tmp_path / "quiet")]) == 0
+    assert capsys.readouterr().out == ""
+    for name, batch_size in (("loud", 40), ("quiet", 25)):
+        settings = json.loads((tmp_path / name / "config.json").read_text())["settings"]
+        assert (settings["training"]["model"], settings["training"]["weight_decay"]) == ("resnet18", 0.001)
+        assert (settings["stream"]["batch_size"], settings["rehearsal"]["memory_size"]) == (batch_size, 20)
+    other = json.loads((finished / "config.json").read_text())["settings"]
+    assert (other["training"]["model"], other["stream"]["batch_size"]) == ("reduced_resnet18", 10)
+    assert main(["run", "--help"]) == 0
+    assert "as is usual" not in capsys.readouterr().out
+    assert main(["resume", str(tmp_path / "loud")]) == 0
+    assert "as is usual" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -373,18 +396,6 @@ def test_theory_of_a_benchmark_has_its_tasks(capsys: pytest.CaptureFixture[str])
     sizes = [int(line.split()[1]) for line in shown.splitlines() if line[:4].strip().isdigit()]
     assert len(sizes) == 5
     assert sum(sizes) == 1442
-
-
-def test_data_list_says_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ENCORE_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert main(["data", "list"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "yes, with the package" in shown
-    assert "cifar100 was not found in" in shown
-    assert "186 MB, 169 MB to fetch" in shown
 
 
 def test_data_check_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from encore.interfaces import Feedback as Feedback
     from encore.interfaces import Plan as Plan
     from encore.learner import Learner as Learner
+    from encore.live import recut as recut
     from encore.stream import Stream as Stream
+    from encore.teaching import teach as teach
 
-__all__ = ["Batch", "EncoreError", "Feedback", "Learner", "Plan", "Stream", "__version__"]
+__all__ = ["Batch", "EncoreError", "Feedback", "Learner", "Plan", "Stream", "__version__", "recut", "teach"]
 
 # Loaded when first used: the command line answers `--help` without waiting a second for torch.
 _HOMES = {
@@ -24,6 +26,8 @@ _HOMES = {
     "Learner": "encore.learner",
     "Plan": "encore.interfaces",
     "Stream": "encore.stream",
+    "recut": "encore.live",
+    "teach": "encore.teaching",
 }
 
 

@@ -6,9 +6,7 @@ What is heavy is imported inside the verbs, so that `encore --help` answers at o
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-import operator
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
+from encore.cli_data import make_data_app
+from encore.cli_streams import add_stream_verbs
 from encore.errors import EncoreError
 from encore.settings import (
     PlanSettings,
@@ -26,7 +26,6 @@ from encore.settings import (
     RunSettings,
     StreamSettings,
     TrainingSettings,
-    to_whole_number,
     to_whole_numbers,
 )
 from encore.version import VERSION
@@ -51,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Answer a command line; return the exit status: 0, 2 for a mistake, 128 + n for signal n."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        tokens = _with_usual(tokens)
         make_app(tokens)(tokens, exit_on_error=False, print_error=False)
     except UnusedCliTokensError as error:
         unused = " ".join(error.unused_tokens or [])
@@ -79,12 +79,10 @@ def make_app(tokens: Sequence[str]) -> App:
         run.__annotations__["part_options"] = Annotated[options, Parameter(name="*")]
         assert run.__kwdefaults__ is not None
         run.__kwdefaults__["part_options"] = options()
-    for verb in (run_verb, resume, show, list_parts, theory):
+    for verb in (run_verb, resume, show, list_parts):
         app.command(verb, name="list" if verb is list_parts else None)
-    data = App(name="data", help="Benchmarks' files: what there is, getting it, checking it.")
-    for verb in (data_list, data_fetch, data_check):
-        data.command(verb, name=verb.__name__.removeprefix("data_"))
-    app.command(data)
+    add_stream_verbs(app, tokens)
+    app.command(make_data_app(tokens))
     return app
 
 
@@ -116,9 +114,9 @@ def run(
 ) -> None:
     """Train over a stream, one run for each seed, and write a record of each."""
     from encore import launch
+    from encore.cli_options import values_of
 
-    chosen = {key.replace("__", "."): value for key, value in dataclasses.asdict(part_options).items()}
-    settings = RunSettings(stream, rehearsal, plan, training, chosen)
+    settings = RunSettings(stream, rehearsal, plan, training, values_of(part_options))
     directory = out or _new_directory(f"{stream.benchmark}-{rehearsal.method}")
     try:
         _train(lambda display: launch.start(settings, seeds, directory, display), directory, quiet)
@@ -167,94 +165,6 @@ def list_parts(kind: str | None = None) -> None:
     from encore.results import list_kinds
 
     list_kinds(_console(), kind)
-
-
-def theory(
-    *,
-    benchmark: Annotated[str, Parameter(help="A name from `encore list benchmarks`.")] = "cifar100",
-    memory_size: Annotated[
-        int, Parameter(help="Examples the memory holds (M).", converter=to_whole_number)
-    ] = 2000,
-    task_sizes: Annotated[
-        tuple[int, ...] | None,
-        Parameter(
-            help="Sizes of the tasks of a stream of your own, instead of a benchmark.",
-            consume_multiple=True,
-            negative=(),
-            converter=to_whole_numbers,
-        ),
-    ] = None,
-    seed: Annotated[int, Parameter(help="Decides which classes make a task.", converter=to_whole_number)] = 0,
-) -> None:
-    """Show how much a stream and a memory risk overfitting: lambda, beta_t and the memory's weight.
-
-    By the paper's Proposition 1, experience replay minimises the loss on the current task plus
-    beta_t * lambda times the loss on the memory: the larger that weight, the more the memory is overfitted.
-    """
-    from encore.results import show_theory
-
-    show_theory(_console(), benchmark, memory_size, task_sizes, seed)
-
-
-def data_list(*, data_dir: Path | None = None) -> None:
-    """List the benchmarks with their files: from where, how large, on what terms, and whether present.
-
-    Parameters
-    ----------
-    data_dir
-        Where to look first.
-
-    """
-    from encore.data_tables import list_data
-
-    list_data(_console(), data_dir)
-
-
-def data_fetch(
-    benchmark: str,
-    *,
-    data_dir: Path | None = None,
-    mirror: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = (),
-    quiet: Quietly = False,
-) -> None:
-    """Download a benchmark's files, resuming what was begun, and verify them.
-
-    Parameters
-    ----------
-    benchmark
-        A name from `encore list benchmarks`.
-    data_dir
-        Where to put them; else $ENCORE_DATA, else the user's cache directory.
-    mirror
-        Address of a folder to try first; may be given more than once. Those in $ENCORE_MIRRORS, separated
-        by commas, are tried next, and the benchmark's home last.
-
-    """
-    from encore.data_tables import fetch_data
-
-    try:
-        fetch_data(_console(), benchmark, data_dir, mirror, quiet)
-    except KeyboardInterrupt:
-        print(
-            "\nencore: stopped; what came is kept, and the same command goes on from there", file=sys.stderr
-        )
-        raise SystemExit(130) from None
-
-
-def data_check(benchmark: str, *, data_dir: Path | None = None) -> None:
-    """Verify a benchmark's files again, and count its images.
-
-    Parameters
-    ----------
-    benchmark
-        A name from `encore list benchmarks`.
-    data_dir
-        Where to look first.
-
-    """
-    from encore.data_tables import check_data
-
-    check_data(_console(), benchmark, data_dir)
 
 
 def _new_directory(name: str) -> Path:
@@ -314,34 +224,28 @@ def _refuse(sentence: str) -> int:
 def _options_class(tokens: Sequence[str]) -> type[Any]:
     """Return a class whose fields are the options of the parts that the tokens choose."""
     from encore import registry
+    from encore.cli_options import make_options_class, value_of
     from encore.config import DEFAULT_PARTS
 
     defaults = RunSettings()
-    recipe = registry.recipe(_value_of("--method", tokens) or defaults.rehearsal.method)
+    recipe = registry.recipe(value_of("--method", tokens) or defaults.rehearsal.method)
     names = defaults.named_parts() | dataclasses.asdict(recipe) | DEFAULT_PARTS
-    fields: list[tuple[str, Any, Any]] = []
-    for kind, default in names.items():
-        name = _value_of(f"--{kind}", tokens) or str(default)
-        group = Group(f"Options of the {kind} {name}", sort_key=9)
-        for option, choice in registry.options(kind, name).items():
-            shown = Parameter(
-                name=f"--{kind}.{option.replace('_', '-')}",
-                group=group,
-                negative=(),
-                help=choice.help,
-                converter=to_whole_number if choice.types == (int,) else None,
-            )
-            annotation: Any = Annotated[functools.reduce(operator.or_, choice.types), shown]
-            fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=choice.default)))
-    made = dataclasses.make_dataclass("PartOptions", fields, frozen=True)
-    made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
-    return made
+    return make_options_class(
+        {kind: value_of(f"--{kind}", tokens) or str(name) for kind, name in names.items()}
+    )
 
 
-def _value_of(flag: str, tokens: Sequence[str]) -> str | None:
-    for number, token in enumerate(tokens):
-        if token.startswith(f"{flag}="):
-            return token.partition("=")[2]
-        if token == flag and number + 1 < len(tokens):
-            return tokens[number + 1]
-    return None
+def _with_usual(tokens: list[str]) -> list[str]:
+    """Return what was typed, with what is usual for the benchmark where nothing else was given."""
+    if tokens[:1] != ["run"]:
+        return tokens
+    from encore import registry
+    from encore.cli_options import value_of
+
+    name = value_of("--benchmark", tokens) or RunSettings().stream.benchmark
+    given = {token.partition("=")[0].replace("_", "-") for token in tokens}
+    usual = registry.find("benchmark", name).usual
+    added = [word for flag, value in usual.items() if flag not in given for word in (flag, value)]
+    if added and not given & {"--quiet", "--help", "-h"}:
+        print(f"as is usual for {name}: {' '.join(added)}")
+    return [*tokens, *added]

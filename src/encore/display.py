@@ -28,6 +28,9 @@ class Quiet:
     def __exit__(self, *reason: object) -> None:
         pass
 
+    def note(self, sentence: str) -> None:
+        """Show nothing."""
+
     def start(self, run: Run) -> None:
         """Show nothing."""
 
@@ -49,6 +52,10 @@ class Lines(Quiet):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+
+    def note(self, sentence: str) -> None:
+        """Say something before the first run begins."""
+        self._print(sentence)
 
     def start(self, run: Run) -> None:
         """Say what begins or goes on."""

@@ -5,26 +5,19 @@ Read by every run and changed by none.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from encore.data.image_set import ArrayImages, BrokenImagesError, ImageSet, Rows
-from encore.errors import EncoreError
+from encore.data.image_set import ArrayImages, ImageSet, Rows
+from encore.data.reading import Reader
+from encore.free_memory import fits, free_memory
 from encore.interfaces import Batch
 
-CHUNK = 512  # images read at a time where all are
-MOST_READERS = 16  # threads
-MOST_AHEAD = 256  # images that are decoded before they are asked for
+CHUNK = 64  # images read at a time where all are: few, so that there is work for many threads
 LARGEST_SHARE = 0.25  # of the device's free memory, up to which decoded images stay on it
 
 
@@ -44,12 +37,15 @@ class ImageStore:
     def __init__(self, image_set: ImageSet, device: torch.device, skip_broken: int = 0) -> None:
         self.image_set = image_set
         self.device = device
-        self.skip_broken = skip_broken
-        self.skipped: dict[int, str] = {}  # by row: what was wrong with the image
-        self._lock = threading.Lock()
+        self._reader = Reader(image_set.images, skip_broken)
         self._labels = torch.from_numpy(image_set.labels.astype(np.int64, copy=False))
         self._labels_on_device = self._labels.to(device)
         self._resident = self._make_resident()
+
+    @property
+    def skipped(self) -> dict[int, str]:
+        """What was wrong with the images that were left out, by row."""
+        return self._reader.skipped
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -63,8 +59,10 @@ class ImageStore:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
-        return self.image_set.images.shape
+        """Channels, height and width, as the network takes them."""
+        channels, height, width = self.image_set.images.shape
+        crop = self.image_set.crop
+        return (channels, height, width) if crop is None else (channels, crop, crop)
 
     @property
     def is_resident(self) -> bool:
@@ -74,14 +72,14 @@ class ImageStore:
     def read(self, rows: Tensor) -> Batch:
         """Return the examples in the rows [B], but for broken ones, on the device."""
         if self._resident is None:
-            return self._move(*self._decode(rows.numpy()))
+            return self._move(*self._reader.read(rows.numpy()))
         rows = self._leave_out_skipped(rows).to(self.device)
         return Batch(self._resident[rows], self._labels_on_device[rows])
 
     def batches(self, rows: Tensor, size: int) -> Iterator[Batch]:
         """Return the examples in the rows [N], so many at a time, and read a little ahead."""
         if self._resident is None and not self.image_set.images.reads_at_once:
-            for decoded, images in self._decode_ahead([part.numpy() for part in rows.split(size)]):
+            for decoded, images in self._reader.read_ahead([part.numpy() for part in rows.split(size)]):
                 yield self._move(decoded, images)
         elif self._resident is None or self.skipped:
             for part in rows.split(size):
@@ -96,53 +94,17 @@ class ImageStore:
             return torch.from_numpy(images.array).to(self.device)
         num_bytes = len(images) * int(np.prod(images.shape))
         maps_memory = images.reads_at_once and self.device.type == "cpu"
-        if maps_memory or num_bytes > LARGEST_SHARE * _free_memory(self.device):
+        if maps_memory or not fits(num_bytes, free_memory(self.device), LARGEST_SHARE):
             return None
         resident = torch.zeros((len(images), *images.shape), dtype=torch.uint8, device=self.device)
-        for rows, pixels in self._decode_ahead(
+        for rows, pixels in self._reader.read_ahead(
             np.array_split(np.arange(len(images)), -(-len(images) // CHUNK))
         ):
             resident[torch.from_numpy(rows).to(self.device)] = torch.from_numpy(pixels).to(self.device)
         return resident
 
-    def _decode_ahead(self, parts: list[Rows]) -> Iterator[tuple[Rows, NDArray[np.uint8]]]:
-        """Decode the parts in their order, some of them while earlier ones are being used."""
-        readers = num_readers()
-        num_ahead = max(2, min(2 * readers, MOST_AHEAD // max(1, len(parts[0])))) if parts else 0
-        waiting: deque[Future[tuple[Rows, NDArray[np.uint8]]]] = deque()
-        pool = ThreadPoolExecutor(readers, thread_name_prefix="encore-reader")
-        try:
-            for part in parts:
-                waiting.append(pool.submit(self._decode, part))
-                if len(waiting) > num_ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _decode(self, rows: Rows) -> tuple[Rows, NDArray[np.uint8]]:
-        """Return the rows that can be read, with their images."""
-        rows = self._leave_out_skipped(torch.from_numpy(rows)).numpy()
-        while True:
-            try:
-                return rows, self.image_set.images.read(rows)
-            except BrokenImagesError as error:
-                self._skip(error)
-                rows = rows[~np.isin(rows, list(error.reasons))]
-
-    def _skip(self, error: BrokenImagesError) -> None:
-        with self._lock:
-            self.skipped.update(error.reasons)
-            if len(self.skipped) > self.skip_broken:
-                raise EncoreError(_too_many(list(self.skipped.values()), self.skip_broken)) from error
-
     def _leave_out_skipped(self, rows: Tensor) -> Tensor:
-        if not self.skipped:
-            return rows
-        with self._lock:
-            skipped = torch.tensor(list(self.skipped))
-        return rows[~torch.isin(rows, skipped)]
+        return torch.from_numpy(self._reader.leave_out_skipped(rows.numpy())) if self.skipped else rows
 
     def _move(self, rows: Rows, images: NDArray[np.uint8]) -> Batch:
         on_host = torch.from_numpy(np.ascontiguousarray(images))
@@ -152,26 +114,3 @@ class ImageStore:
             on_host.to(self.device, non_blocking=True),
             self._labels_on_device[torch.from_numpy(rows).to(self.device)],
         )
-
-
-def num_readers() -> int:
-    """Return how many threads decode images: one for each core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_READERS)
-
-
-def _too_many(reasons: list[str], tolerated: int) -> str:
-    listed = "; ".join(reasons)
-    if tolerated == 0:
-        return f"{listed}: mend or remove it, or allow N such images to be left out with --skip-broken N"
-    return f"{len(reasons)} images are broken, and --skip-broken allows {tolerated}: {listed}"
-
-
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    with suppress(OSError):  # where the system does not say, all that the machine has counts as free
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

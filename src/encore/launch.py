@@ -19,6 +19,7 @@ import torch
 from encore import registry
 from encore.config import choose_run_part
 from encore.data.benchmark import Benchmark
+from encore.data.opening import Choice, open_images
 from encore.device import MOST_THREADS, choose_threads, resolve_device
 from encore.errors import EncoreError
 from encore.files import locked, write_json
@@ -36,7 +37,7 @@ def start(settings: RunSettings, seeds: Sequence[int], directory: Path, display:
     if len(seeds) == 0 or len(set(seeds)) != len(seeds):
         raise EncoreError(f"seeds must be one or more different numbers, got {list(seeds)}")
     _refuse_what_is_there(directory)
-    workshop = _Workshop(settings)
+    workshop = _Workshop(settings, display)
     settings = workshop.settings
     for seed in seeds:
         Randomness(seed)
@@ -63,7 +64,7 @@ def resume(directory: Path, display: Display) -> None:
                 clear_leftovers(folder)
                 display.skip(seed)
         else:
-            _run_all(_Workshop(settings), seeds, group, display)
+            _run_all(_Workshop(settings, display), seeds, group, display)
 
 
 def find_groups(directory: Path) -> list[Path]:
@@ -105,14 +106,15 @@ def _refuse_what_is_there(directory: Path) -> None:
 class _Workshop:
     """What all runs of a directory share: the device, the benchmark and its images, read once."""
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, display: Display) -> None:
         self.device = resolve_device(settings.training.device)
         whole_number("checkpoint_every", settings.training.checkpoint_every, lowest=1)
         chosen = choose_run_part(settings, "benchmark")
         self.benchmark: Benchmark = registry.make("benchmark", chosen.name, **chosen.options)
-        data_dir = settings.stream.data_dir
-        images = self.benchmark.load(Path(data_dir) if data_dir is not None else None)
+        data_dir = Path(settings.stream.data_dir) if settings.stream.data_dir is not None else None
         skip_broken = whole_number("skip_broken", settings.stream.skip_broken, lowest=0)
+        choice = Choice(self.benchmark, chosen.options, data_dir)
+        images = open_images(choice, skip_broken, display.note)
         self.store = ImageStore(images, self.device, skip_broken)
         threads = settings.training.threads
         if threads is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from encore import registry
 from encore.config import choose_run_part
-from encore.data.benchmark import Benchmark
+from encore.data.benchmark import Arrangement
+from encore.data.image_set import ImageSet
 from encore.errors import EncoreError, unknown_name
 from encore.image_store import ImageStore
 from encore.interfaces import Material, StreamKind
@@ -17,6 +19,7 @@ from encore.settings import CLASS_ORDERS, RunSettings, StreamSettings
 from encore.stream import (
     Stream,
     Task,
+    check_batch_size,
     check_class_order,
     cut_by_sizes,
     cut_into_tasks,
@@ -25,38 +28,67 @@ from encore.stream import (
 )
 from encore.values import whole_number
 
+ClassGroups = tuple[tuple[int, ...], ...]
+
+
+class Arranges(Protocol):
+    """A benchmark, or whatever else says which images are for testing and which classes make a task."""
+
+    def arrange(self, images: ImageSet, seed: int, split: str | None) -> Arrangement:
+        """Say so for one seed; `split` is what was asked for."""
+
 
 def make_stream(
-    settings: RunSettings, seed: int, benchmark: Benchmark, store: ImageStore, generator: Generator
+    settings: RunSettings, seed: int, benchmark: Arranges, store: ImageStore, generator: Generator
 ) -> Stream:
     """Return the stream that the settings ask for; the generator is on the host."""
+    return Stream(store, lay_out(settings, seed, benchmark, store.image_set, generator), seed)
+
+
+def lay_out(
+    settings: RunSettings, seed: int, benchmark: Arranges, images: ImageSet, generator: Generator
+) -> list[Task]:
+    """Return the tasks that the settings ask for; no image is decoded.
+
+    The first pass over a task is the same however many epochs there are, and so are the first tasks
+    however many are asked for.
+
+    >>> from encore.datasets.digits import Digits
+    >>> settings = RunSettings(StreamSettings(tasks=2, first_tasks=1, epochs=3))
+    >>> (task,) = lay_out(settings, 0, Digits(), Digits().load(None), torch.Generator())
+    >>> task.classes, len(task.train), len(task.test)
+    ((2, 8, 4, 9, 1), 2151, 177)
+    """
     chosen = settings.stream
-    arrangement = benchmark.arrange(store.image_set, seed, chosen.split)
+    arrangement = benchmark.arrange(images, seed, chosen.split)
     is_test = torch.from_numpy(arrangement.is_test)
-    kind = choose_run_part(settings, "stream")
-    lay_out: StreamKind = registry.make("stream", kind.name, **kind.options)
-    tasks = lay_out(
-        Material(
-            labels=torch.from_numpy(store.image_set.labels),
-            train=(~is_test).nonzero().squeeze(1),
-            test=is_test.nonzero().squeeze(1),
-            class_groups=_group_classes(chosen, arrangement.tasks, store, seed),
-            times=_as_tensor(store.image_set.times),
-            given_tasks=_as_tensor(store.image_set.given_tasks),
-            generator=generator,
-        )
+    material = Material(
+        labels=torch.from_numpy(images.labels),
+        train=(~is_test).nonzero().squeeze(1),
+        test=is_test.nonzero().squeeze(1),
+        class_groups=_group_classes(chosen, arrangement.tasks, images, seed),
+        times=_as_tensor(images.times),
+        given_tasks=_as_tensor(images.given_tasks),
+        generator=generator,
     )
+    num_tasks, num_images = len(material.class_groups), len(material.train)
+    if num_tasks > num_images:
+        raise EncoreError(f"{num_images} training images make at most {num_images} tasks, got {num_tasks}")
+    kind = choose_run_part(settings, "stream")
+    lay_out_kind: StreamKind = registry.make("stream", kind.name, **kind.options)
+    tasks = lay_out_kind(material)
+    _check_choices(chosen, kind.name, material.class_groups, tasks)
+    tasks = _first(tasks, chosen)
+    check_batch_size(tasks, chosen.batch_size)
     epochs = whole_number("epochs", chosen.epochs, lowest=1)
-    tasks = [_repeat(task, epochs, generator) for task in tasks]
-    return Stream(store, _first(tasks, chosen))
+    return [_repeat(task, epochs, generator) for task in tasks]
 
 
-def _group_classes(
-    chosen: StreamSettings, usual: tuple[tuple[int, ...], ...], store: ImageStore, seed: int
-) -> tuple[tuple[int, ...], ...]:
+def _group_classes(chosen: StreamSettings, usual: ClassGroups, images: ImageSet, seed: int) -> ClassGroups:
     """Return the classes of each task: the benchmark's, in another order or other numbers where asked for."""
+    num_classes = len(images.class_names)
     order = [label for group in usual for label in group]
-    official = store.image_set.official_tasks
+    official = images.official_tasks
     match chosen.class_order:
         case None:
             pass
@@ -69,14 +101,49 @@ def _group_classes(
         case ("official",):
             order = [label for group in official or () for label in group]
         case ("seed",):
-            order = draw_class_order(store.num_classes, seed)
+            order = draw_class_order(num_classes, seed)
         case ("sorted",):
-            order = list(range(store.num_classes))
+            order = list(range(num_classes))
         case numbers:
-            order = check_class_order(numbers, store.num_classes)
-    if chosen.tasks is not None:
-        return tuple(cut_into_tasks(order, whole_number("the number of tasks", chosen.tasks, lowest=1)))
-    return tuple(cut_by_sizes(order, [len(group) for group in usual]))
+            order = check_class_order(numbers, num_classes)
+    if chosen.tasks is None:
+        return tuple(cut_by_sizes(order, [len(group) for group in usual]))
+    num_tasks = whole_number("the number of tasks", chosen.tasks, 1, len(images.labels))
+    # Some kinds of stream do not need a class for each task.
+    without_classes: ClassGroups = ((),) * (num_tasks - len(order))
+    return (*cut_into_tasks(order, min(num_tasks, len(order))), *without_classes)
+
+
+def _check_choices(chosen: StreamSettings, kind: str, groups: ClassGroups, tasks: Sequence[Task]) -> None:
+    """Refuse what was asked for and not done, and tasks that nothing can be learnt from or tested on."""
+    if chosen.tasks is not None and len(tasks) != len(groups):
+        raise EncoreError(
+            f"with --stream {kind} the data decide that there are {len(tasks)} tasks: leave --tasks out"
+        )
+    if chosen.class_order is not None and tuple(task.classes for task in tasks) != groups:
+        raise EncoreError(f"with --stream {kind} classes have no order to choose: leave --class-order out")
+    for number, task in enumerate(tasks, start=1):
+        if not task.classes:
+            most = sum(map(bool, groups))
+            raise EncoreError(
+                f"{most} classes make from 1 to {most} tasks of --stream {kind}, got {len(groups)}"
+            )
+        for name, rows in (("training", task.train), ("test", task.test)):
+            if len(rows) == 0:
+                raise EncoreError(
+                    f"task {number} has no {name} images: choose fewer tasks, another split or another "
+                    "kind of stream"
+                )
+
+
+def _first(tasks: list[Task], chosen: StreamSettings) -> list[Task]:
+    """Return the tasks that were asked for."""
+    if chosen.first_tasks is None:
+        return tasks
+    number = whole_number("first_tasks", chosen.first_tasks, lowest=1)
+    if number > len(tasks):
+        raise EncoreError(f"first_tasks must be from 1 to {len(tasks)} for this benchmark, got {number}")
+    return tasks[:number]
 
 
 def _repeat(task: Task, epochs: int, generator: Generator) -> Task:
@@ -85,27 +152,6 @@ def _repeat(task: Task, epochs: int, generator: Generator) -> Task:
         return task
     again = [shuffled(task.train, generator) for _ in range(epochs - 1)]
     return Task(task.classes, torch.cat([task.train, *again]), task.test)
-
-
-def _first(tasks: Sequence[Task], chosen: StreamSettings) -> Sequence[Task]:
-    """Return the tasks that were asked for, or refuse a stream that nothing could be learnt from."""
-    for number, task in enumerate(tasks, start=1):
-        if len(task.test) == 0:
-            raise EncoreError(f"task {number} has no test images: choose fewer tasks or another split")
-    size = whole_number("the batch size", chosen.batch_size, lowest=1)
-    if chosen.first_tasks is not None:
-        whole_number("first_tasks", chosen.first_tasks, lowest=1)
-        if not 1 <= chosen.first_tasks <= len(tasks):
-            raise EncoreError(
-                f"first_tasks must be from 1 to {len(tasks)} for this benchmark, got {chosen.first_tasks}"
-            )
-        tasks = tasks[: chosen.first_tasks]
-    shortest = min(len(task.train) for task in tasks)
-    if not 1 <= size <= shortest:
-        raise EncoreError(
-            f"the batch size must be from 1 to {shortest}, the size of the smallest task, got {size}"
-        )
-    return tasks
 
 
 def _as_tensor(column: object) -> Tensor | None:

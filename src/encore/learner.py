@@ -153,6 +153,8 @@ class Learner:
     def learn(self, incoming: Batch, plan: Plan) -> Feedback:
         """Do as `observe`, with a batch that is known to be right and on the device."""
         values = torch.full((4,), torch.nan, device=self.device)
+        if len(incoming.labels) == 0:  # all its images are broken
+            return Feedback(values)
         num_rows = self._num_remembered() + len(incoming.labels)
         if num_rows >= self.model.smallest_batch:
             for _ in range(plan.repeats):  # line 3: for k = 1, ..., K

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 
+from encore.free_memory import fits, free_memory
 from encore.interfaces import Batch
 from encore.values import whole_number
+
+LARGEST_SHARE = 0.5  # of a GPU's free memory, up to which the images lie there; the network needs some, too
 
 
 class Memory(nn.Module):
     """`capacity` slots for images and labels, and one more, the scratch row: written, never read.
 
-    What is not to be kept is written to the scratch row, so that every write has the same shape.
+    What is not to be kept is written to the scratch row, so that every write has the same shape. Images that
+    would fill half of a GPU's free memory stay on the host; then reading and writing wait for the device.
 
     >>> memory = Memory(capacity=4, image_shape=(1, 2, 2))
     >>> incoming = Batch(torch.zeros(2, 1, 2, 2, dtype=torch.uint8), torch.tensor([7, 8]))
@@ -32,8 +38,9 @@ class Memory(nn.Module):
         super().__init__()
         self.capacity = capacity = whole_number("the memory size", capacity, lowest=1)
         self.num_seen = 0
+        images_on = _place_images((capacity + 1) * prod(image_shape), torch.device(device))
         self.register_buffer(
-            "images", torch.zeros((capacity + 1, *image_shape), dtype=torch.uint8, device=device)
+            "images", torch.zeros((capacity + 1, *image_shape), dtype=torch.uint8, device=images_on)
         )
         self.register_buffer("labels", torch.zeros(capacity + 1, dtype=torch.int64, device=device))
         # The counts stand on the host, where shapes are decided, and on the device, where draws are.
@@ -52,18 +59,20 @@ class Memory(nn.Module):
 
     def read(self, slots: Tensor) -> Batch:
         """Return the examples in the slots [R]."""
-        return Batch(self.images.index_select(0, slots), self.labels.index_select(0, slots))
+        images = self.images.index_select(0, slots.to(self.images.device))
+        return Batch(images.to(slots.device), self.labels.index_select(0, slots))
 
     def write(self, slots: Tensor, incoming: Batch) -> None:
         """Store each incoming example in its slot [B], and count all of them as seen."""
-        self.images.index_copy_(0, slots, incoming.images)
+        on = self.images.device
+        self.images.index_copy_(0, slots.to(on), incoming.images.to(on))
         self.labels.index_copy_(0, slots, incoming.labels)
         self.num_seen += len(incoming.labels)
         self.num_seen_on_device += len(incoming.labels)
         torch.clamp(self.num_seen_on_device, max=self.capacity, out=self.num_filled_on_device)
 
     def filled(self) -> Batch:
-        """Return all that is remembered, in the order of the slots."""
+        """Return all that is remembered, in the order of the slots; the images where they lie."""
         return Batch(self.images[: self.num_filled], self.labels[: self.num_filled])
 
     def get_extra_state(self) -> int:
@@ -73,3 +82,10 @@ class Memory(nn.Module):
     def set_extra_state(self, state: int) -> None:
         """Take the host's count back."""
         self.num_seen = state
+
+
+def _place_images(num_bytes: int, device: torch.device) -> torch.device:
+    """Return where so many bytes of images lie best: on the device, if that leaves room on it."""
+    if device.type != "cuda" or fits(num_bytes, free_memory(device), LARGEST_SHARE):
+        return device
+    return torch.device("cpu")

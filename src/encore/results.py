@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from encore import registry
-from encore.data.benchmark import Benchmark
 from encore.errors import EncoreError, unknown_name
 from encore.launch import find_groups, read_directory
-from encore.stream import cut_into_tasks, draw_class_order
+from encore.settings import RunSettings
+from encore.show_stream import name_stream, tasks_for_theory
 from encore.tables import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
 from encore.theory import describe_stream
 
@@ -72,26 +72,19 @@ def list_kinds(console: Console, kind: str | None) -> None:
 
 
 def show_theory(
-    console: Console,
-    benchmark: str,
-    memory_size: int,
-    task_sizes: Sequence[int] | None,
-    seed: int,
+    console: Console, settings: RunSettings, memory_size: int, task_sizes: Sequence[int] | None, seed: int
 ) -> None:
-    """Show Proposition 1's weights for each task of a benchmark, or of tasks of given sizes."""
+    """Show Proposition 1's weights for each task of a stream, or of tasks of given sizes."""
     name = "a stream of your own"
     if task_sizes is None:
-        chosen: Benchmark = registry.make("benchmark", benchmark)
-        if not chosen.class_sizes:
-            raise EncoreError(
-                f"the sizes of {chosen.name} are known only once it is read: name those of its tasks with "
-                "--task-sizes"
-            )
-        tasks = cut_into_tasks(draw_class_order(len(chosen.class_sizes), seed), chosen.num_tasks)
-        task_sizes = [sum(chosen.class_sizes[label] for label in task) for task in tasks]
-        name = f"{chosen.name}, seed {seed}"
+        tasks, is_stated = tasks_for_theory(settings, seed)
+        task_sizes = [len(task.train) for task in tasks]
+        name = name_stream(settings, seed)
+        if is_stated:
+            name += ": sizes as the benchmark states them, as its files could not be read"
     risks = describe_stream(task_sizes, memory_size)
-    console.print(f"{name}: {len(risks)} tasks, {sum(task_sizes):,} examples, a memory of {memory_size:,}\n")
+    console.print(name, highlight=False, soft_wrap=True)
+    console.print(f"{len(risks)} tasks, {sum(task_sizes):,} examples, a memory of {memory_size:,}\n")
     table = make_table(
         "task",
         "examples",

@@ -113,6 +113,7 @@ class Run:
             "batch": self.batch,
             "accuracy": self.accuracy,
             "seconds": self.seconds,
+            "skipped": self.stream.store.skipped,
             "processes": self.processes,
         }
 
@@ -125,4 +126,5 @@ class Run:
         self.draws.load_state_dict(state["draws"])
         self.task, self.batch = state["task"], state["batch"]
         self.accuracy, self.seconds = state["accuracy"], state["seconds"]
+        self.stream.store.skipped.update(state["skipped"])
         self.processes = state["processes"]

@@ -6,6 +6,7 @@ import copy
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.helpers import (
@@ -20,11 +21,14 @@ from tests.helpers import (
 from torch import Generator
 
 from encore import registry
+from encore.data.image_set import ArrayImages, ImageSet
+from encore.errors import EncoreError
 from encore.image_store import ImageStore
-from encore.interfaces import Batch, FeedbackValues, Joint, Plan, RetrievalContext
+from encore.interfaces import Batch, FeedbackValues, Joint, Material, Plan, RetrievalContext
 from encore.learner import Learner
 from encore.memory import Memory
 from encore.models.reduced_resnet18 import ReducedResNet18
+from encore.stream import Stream, cut_into_tasks
 
 EVERY_PART = [(kind, name) for kind in registry.FOLDERS for name in registry.names(kind)]
 
@@ -204,6 +208,81 @@ def test_benchmark_is_described_and_made_without_arguments(name: str) -> None:
     assert benchmark.num_tasks >= 1
     assert benchmark.steps
     assert list(inspect.signature(benchmark.load).parameters) == ["data_dir"]
+
+
+def make_material(seed: int, num_tasks: int = 3) -> Material:
+    """Return images of which all is known, their rows for training and testing mixed."""
+    numbers = np.random.default_rng(0)
+    labels = torch.from_numpy(numbers.choice(NUM_CLASSES, 400, p=[0.3, 0.1, 0.2, 0.2, 0.1, 0.1]))
+    is_test = torch.arange(400) % 4 == 1
+    return Material(
+        labels=labels,
+        train=(~is_test).nonzero().squeeze(1),
+        test=is_test.nonzero().squeeze(1),
+        class_groups=tuple(cut_into_tasks([4, 2, 0, 5, 1, 3], num_tasks)),
+        times=torch.from_numpy(numbers.integers(0, 90, 400) / 7.0),
+        given_tasks=torch.from_numpy(numbers.integers(0, num_tasks, 400)),
+        generator=Generator().manual_seed(seed),
+    )
+
+
+@every("stream")
+@pytest.mark.parametrize("num_tasks", [1, 3, 4, 6])
+def test_stream_brings_training_images_once_and_tests_on_others(name: str, num_tasks: int) -> None:
+    material = make_material(0, num_tasks)
+    tasks = registry.make("stream", name)(material)
+    assert len(tasks) == num_tasks
+    train = [row for task in tasks for row in task.train.tolist()]
+    test = [row for task in tasks for row in task.test.tolist()]
+    assert len(train) == len(set(train)), "no image comes twice"
+    assert len(test) == len(set(test)), "no image is tested on in two tasks"
+    assert set(train) <= set(material.train.tolist())
+    assert set(test) <= set(material.test.tolist())
+    for task in tasks:
+        assert (task.train.dtype, task.test.dtype) == (torch.int64, torch.int64)
+        assert (task.train.device.type, task.test.device.type) == ("cpu", "cpu")
+        assert len(task.train) > 0
+        assert len(task.test) > 0
+        assert 0 < len(set(task.classes)) == len(task.classes)
+        assert set(task.classes) <= set(range(NUM_CLASSES))
+
+
+@every("stream")
+def test_stream_is_the_seed_s(name: str) -> None:
+    one, same, other = (make_material(seed) for seed in (1, 1, 2))
+    streams = [registry.make("stream", name)(material) for material in (one, same, other)]
+    orders = [torch.cat([task.train for task in tasks]).tolist() for tasks in streams]
+    assert orders[0] == orders[1]
+    assert [task.classes for task in streams[0]] == [task.classes for task in streams[1]]
+    assert [task.test.tolist() for task in streams[0]] == [task.test.tolist() for task in streams[1]]
+    draws = not torch.equal(one.generator.get_state(), Generator().manual_seed(1).get_state())
+    assert (orders[0] != orders[2]) == draws, "two seeds differ, unless the kind draws nothing"
+
+
+@every("stream")
+def test_stream_draws_from_its_generator_only(name: str) -> None:
+    orders = []
+    for seed in (3, 4):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        tasks = registry.make("stream", name)(make_material(0))
+        assert torch.equal(before, torch.get_rng_state())
+        orders.append(torch.cat([task.train for task in tasks]).tolist())
+    assert orders[0] == orders[1]
+
+
+@every("stream")
+def test_stream_passes_once(name: str) -> None:
+    material = make_material(0)
+    pixels = np.arange(400 * 64, dtype=np.uint32).reshape(400, 1, 8, 8).astype(np.uint8)
+    names = tuple(str(label) for label in range(NUM_CLASSES))
+    store = ImageStore(ImageSet(ArrayImages(pixels), material.labels.numpy(), names), torch.device("cpu"))
+    stream = Stream(store, registry.make("stream", name)(material))
+    for task in range(len(stream.tasks)):
+        batches = list(stream.batches(task, 5))
+        assert len(batches) == stream.num_batches(task, 5) == len(stream.tasks[task].train) // 5
+        with pytest.raises(EncoreError, match="passes once"):
+            next(stream.batches(task, 5))
 
 
 def test_store_checks_what_a_benchmark_returns() -> None:

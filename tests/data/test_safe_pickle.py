@@ -75,6 +75,26 @@ def test_plain_data_comes_back_as_it_was_written(value: object, protocol: int) -
     assert read(pickle.dumps(value, protocol=protocol)) == value
 
 
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.sampled_from([2, 3, 4]))
+@settings(deadline=None)
+def test_lists_of_integers_come_back(values: list[int], protocol: int) -> None:
+    assert read(pickle.dumps([values, tuple(values), None], protocol=protocol)) == [
+        values,
+        tuple(values),
+        None,
+    ]
+
+
+@pytest.mark.parametrize("edge", [0, 255, 256, 65535, 65536, 2**31 - 1, -1, -(2**31)])
+def test_integers_at_the_edges_of_their_instructions_come_back(edge: int) -> None:
+    assert read(pickle.dumps([edge, edge, 7, edge], protocol=2)) == [edge, edge, 7, edge]
+
+
+def test_dictionaries_by_small_numbers_come_back() -> None:
+    runs = {"nc": {0: [[1, 2], [3]], 1: [[3], [1, 2]], (1 << 16) - 1: []}}
+    assert read(pickle.dumps(runs, protocol=2)) == runs
+
+
 def test_texts_of_python_2_come_as_bytes() -> None:
     assert read(b"\x80\x02}q\x01U\x01aq\x02]q\x03(U\x01bh\x02es.") == {b"a": [b"b", b"a"]}
 
@@ -186,7 +206,9 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(
         (pickle.dumps(b"some bytes", protocol=2), "asks for '_codecs.encode'"),
         (pickle.dumps(np.float64(1), protocol=3), "asks for 'numpy.core.multiarray.scalar'"),
         (pickle.dumps({1, 2}, protocol=4), "the pickle instruction EMPTY_SET"),
-        (pickle.dumps({1: 2}, protocol=4), "keys are not texts"),
+        (pickle.dumps({1 << 16: 2}, protocol=4), "keys are not texts or small numbers"),
+        (pickle.dumps({-1: 2}, protocol=4), "keys are not texts or small numbers"),
+        (pickle.dumps({True: 2}, protocol=4), "keys are not texts or small numbers"),
         (pickle.dumps({("a",): 2}, protocol=4), "keys are not texts"),
         (pickle.dumps([], protocol=5), "a protocol later than 4"),
         (b"\x80\x02c" + b"a" * 1000 + b"\nb\n.", "damaged"),
@@ -303,6 +325,14 @@ def test_a_program_that_runs_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch
     assert read(pickle.dumps([None] * 80, protocol=3)) == [None] * 80
     with pytest.raises(EncoreError, match="takes more than 100 steps"):
         read(pickle.dumps([None] * 100, protocol=3))
+
+
+def test_two_integers_count_as_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safe_pickle, "MAX_STEPS", 100)
+    assert read(pickle.dumps([70_000] * 180, protocol=2)) == [70_000] * 180
+    for number in (7, 700, 70_000):
+        with pytest.raises(EncoreError, match="takes more than 100 steps"):
+            read(pickle.dumps([number] * 200, protocol=2))
 
 
 EXAMPLE = pickle.dumps({"data": np.arange(6, dtype=np.uint8), b"labels": [1, (2, 3.5, None)]}, protocol=3)

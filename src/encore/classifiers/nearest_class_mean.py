@@ -28,7 +28,8 @@ class NearestClassMean:
     def fit(self, model: Model, memory: Memory) -> None:
         """Encode all filled slots, and average them by class."""
         images, labels = memory.filled()
-        features = torch.cat([_encode(model, as_floats(chunk)) for chunk in images.split(CHUNK)])
+        chunks = (chunk.to(labels.device) for chunk in images.split(CHUNK))
+        features = torch.cat([_encode(model, as_floats(chunk)) for chunk in chunks])
         num_classes = model.num_classes
         sums = features.new_zeros(num_classes, model.num_features).index_add_(0, labels, features)
         self._known = torch.zeros(num_classes, dtype=torch.bool, device=labels.device)

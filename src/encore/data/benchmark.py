@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -65,6 +66,7 @@ class Benchmark(Protocol):
     embedded: bool  # an installed package carries the images: nothing is looked for and nothing is fetched
     files: tuple[DataFile, ...]  # what is read, where its makers' checksums are known
     downloads: tuple[DataFile, ...]  # what is fetched: the files, or tar.gz archives that hold them
+    usual: Mapping[str, str]  # options of `encore run`, with the values they have unless others are given
 
     @property
     def steps(self) -> str:

@@ -44,7 +44,7 @@ def fetch(benchmark: Benchmark, folder: Path, mirrors: Sequence[str], report: Re
         sentence = f"{benchmark.name} needs no fetching: it comes with {benchmark.source}"
         return Fetched(None, 0, (sentence,))
     if not benchmark.downloads:
-        raise EncoreError(f"{benchmark.name} cannot be fetched: {benchmark.steps}")
+        return _find_gathered(benchmark, folder)
     addresses = [[address(mirror, file) for mirror in mirrors] for file in benchmark.downloads]
     present, _ = _look(benchmark, folder)
     if present:
@@ -66,6 +66,15 @@ def fetch(benchmark: Benchmark, folder: Path, mirrors: Sequence[str], report: Re
     sentences = [sentence for _, sentence in fetched]
     num_bytes = sum(count for count, _ in fetched)
     return Fetched(folder / benchmark.name, num_bytes, (*([problem] if problem else []), *sentences))
+
+
+def _find_gathered(benchmark: Benchmark, folder: Path) -> Fetched:
+    """Say where the files lie that nobody may pass on, or how to get them."""
+    try:
+        path = benchmark.locate(folder).path
+    except EncoreError as error:
+        raise EncoreError(f"{benchmark.name} cannot be fetched: {benchmark.steps}") from error
+    return Fetched(path, 0, (f"{benchmark.name} is already in {path}: there is nothing to fetch",))
 
 
 def _look(benchmark: Benchmark, folder: Path) -> tuple[Fetched | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from encore.data.benchmark import Arrangement, DataFile, FileCheck, Located, arrange_officially
@@ -25,6 +26,7 @@ class Gathered(ABC):
     embedded: bool = False
     files: tuple[DataFile, ...] = ()
     downloads: tuple[DataFile, ...] = ()
+    usual: Mapping[str, str] = {}
 
     @property
     @abstractmethod

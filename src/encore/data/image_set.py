@@ -93,6 +93,7 @@ class ImageSet:
     official_tasks: tuple[tuple[int, ...], ...] | None = None  # the classes of each task as its makers say
     times: NDArray[np.float64] | None = None  # [N], when each was taken, in any unit
     given_tasks: NDArray[np.int64] | None = None  # [N], to which task each belongs, where the data say so
+    crop: int | None = None  # side of the square that is learnt from, cut at random; tested is the middle
 
     def __post_init__(self) -> None:
         num_images, num_classes = len(self.images), len(self.class_names)
@@ -106,6 +107,8 @@ class ImageSet:
                 raise EncoreError(f"{num_images} images need {num_images} {name}, got {list(column.shape)}")
         if num_images == 0:
             raise EncoreError("a data set must hold at least one image")
+        if self.crop is not None and not 1 <= self.crop <= min(self.images.shape[1:]):
+            raise EncoreError(f"a crop of {self.crop} pixels cannot be cut out of images {self.images.shape}")
         if self.labels.min() < 0 or self.labels.max() >= num_classes:
             raise EncoreError(
                 f"labels must be from 0 to {num_classes - 1}, got {self.labels.min()} to {self.labels.max()}"

@@ -14,6 +14,10 @@ from encore.errors import EncoreError
 ARCHIVE_ENDING = ".tar.gz"
 
 
+class AbsentError(EncoreError):
+    """Data lies in none of the folders that were looked in."""
+
+
 class Place(NamedTuple):
     """A folder to look in, and who named it."""
 
@@ -61,10 +65,10 @@ def copies(benchmark: Benchmark, folder: Path) -> list[Copy]:
     return unpacked + archives
 
 
-def not_found(benchmark: Benchmark, data_dir: Path | None) -> EncoreError:
+def not_found(benchmark: Benchmark, data_dir: Path | None) -> AbsentError:
     """Return the error for data that lies nowhere: where it was looked for, and how to get it."""
     looked_in = " or ".join(
         f"{place.folder} ({place.named_by}{'' if place.folder.is_dir() else ', which does not exist'})"
         for place in places(data_dir)
     )
-    return EncoreError(f"{benchmark.name} was not found in {looked_in}: {benchmark.steps}")
+    return AbsentError(f"{benchmark.name} was not found in {looked_in}: {benchmark.steps}")

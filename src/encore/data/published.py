@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 from encore.data.benchmark import Arrangement, DataFile, FileCheck, Located, arrange_officially
 from encore.data.image_set import ImageSet
+from encore.data.places import Copy, copies, not_found, places
 from encore.data.verified import find_contents
 from encore.errors import EncoreError
 
@@ -27,6 +29,7 @@ class Published(ABC):
     embedded: bool = False
     files: tuple[DataFile, ...] = ()
     downloads: tuple[DataFile, ...] = ()
+    usual: Mapping[str, str] = {}
 
     @property
     def size(self) -> str:
@@ -41,10 +44,21 @@ class Published(ABC):
         return f"run `encore data fetch {self.name}`"
 
     def locate(self, data_dir: Path | None) -> Located:
-        """Find the copy that is read."""
-        copy, _ = find_contents(self, data_dir)
-        files = [copy.path] if copy.is_archive else [copy.path / file.name for file in self.files]
-        return Located(copy.path, tuple(files))
+        """Find the copy that is read, by names and sizes: what is in the files is not looked at."""
+        for place in places(data_dir):
+            if found := copies(self, place.folder):
+                copy = next(filter(self._is_whole, found), found[0])
+                return Located(copy.path, tuple(path for path, _ in self._sizes(copy)))
+        raise not_found(self, data_dir)
+
+    def _is_whole(self, copy: Copy) -> bool:
+        return all(path.is_file() and path.stat().st_size == size for path, size in self._sizes(copy))
+
+    def _sizes(self, copy: Copy) -> list[tuple[Path, int]]:
+        """Return the files of a copy with the sizes they should have."""
+        if copy.is_archive:
+            return [(copy.path, file.num_bytes) for file in self.downloads if file.name == copy.path.name]
+        return [(copy.path / file.name, file.num_bytes) for file in self.files]
 
     def check_files(self, data_dir: Path | None) -> tuple[FileCheck, ...]:
         """Compare every file with its checksum."""

@@ -10,7 +10,7 @@ Why no program can do harm here:
 
 - an instruction takes from the input at least the bytes it keeps, and adds one small object; their number
   has a limit, and the memo is a dictionary;
-- dictionary keys are texts, so that no hash recurses into nested tuples;
+- dictionary keys are texts or small numbers, so that no hash recurses into nested tuples;
 - an array is a view of the input: its element type is one of a list of numbers, never objects, and its
   shape must account for every byte of its content.
 """
@@ -27,20 +27,22 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from encore.data.pickle_integers import OPCODES, push_integers
 from encore.errors import EncoreError
 
-MAX_STEPS = 10_000_000  # so that no pickle takes more than 1 GiB beyond its own size
+MAX_STEPS = 10_000_000  # so that no pickle takes more than 1 GiB beyond its own size; two integers are one
+LARGEST_KEY = 1 << 16  # of a dictionary: larger numbers can be chosen so that their hashes collide
 LONGEST_COPIED = 1 << 16
 LONGEST_LINE = 256
 MAX_DIMENSIONS = 8
 ELEMENT_TYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"})
 
 
-def read_pickle(content: bytearray, origin: str) -> object:
+def read_pickle(content: bytearray | memoryview, origin: str) -> object:
     """Return the data in a pickle of protocol 2 to 4, as Python 2 or 3 wrote it; `origin` names it in errors.
 
     The texts of Python 2 come as bytes; byte strings of more than 64 KiB come as memoryviews of `content`.
-    Arrays share the memory of `content`: they cost nothing, and can be written to.
+    Arrays share the memory of `content`: they cost nothing, and can be written to where it can.
 
     >>> import pickle
     >>> read_pickle(bytearray(pickle.dumps({"labels": [3, 5]}, protocol=2)), "an example")
@@ -78,7 +80,7 @@ class _Array:
 
 
 class _Machine:
-    def __init__(self, content: bytearray, origin: str) -> None:
+    def __init__(self, content: bytearray | memoryview, origin: str) -> None:
         self.content = memoryview(content)
         self.origin = origin
         self.position = 0
@@ -87,8 +89,15 @@ class _Machine:
         self.memo: dict[int, object] = {}
 
     def run(self) -> object:
-        for _ in range(MAX_STEPS):
+        num_steps = 0
+        while num_steps < MAX_STEPS:
             opcode = self.content[self.position]
+            if opcode in OPCODES:
+                most, height = 2 * (MAX_STEPS - num_steps), len(self.stack)
+                self.position = push_integers(self.content, self.position, most, self.stack)
+                num_steps += (len(self.stack) - height + 1) // 2
+                continue
+            num_steps += 1
             self.position += 1
             if opcode == _STOP:
                 return self.stack.pop()
@@ -110,8 +119,7 @@ class _Machine:
         return self.content[self.position - count : self.position]
 
     def number(self, layout: str) -> int:
-        value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
-        return value
+        return int(struct.unpack(layout, self.take(struct.calcsize(layout)))[0])
 
     def line(self) -> str:
         ahead = bytes(self.content[self.position : self.position + LONGEST_LINE])
@@ -146,8 +154,7 @@ class _Machine:
         self.push(bytes(taken) if length <= LONGEST_COPIED else taken)
 
     def push_tuple(self, count: int) -> None:
-        items = [self.stack.pop() for _ in range(count)]
-        self.push(tuple(reversed(items)))
+        self.push(tuple([self.stack.pop() for _ in range(count)][::-1]))
 
     def push_name(self, module: object, name: object) -> None:
         full = f"{module}.{name}".replace("numpy._core.", "numpy.core.", 1)
@@ -183,13 +190,12 @@ class _Machine:
         if not isinstance(target, dict):
             raise self.refusal("is damaged, or no pickle")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if not isinstance(key, bytes | str):
-                raise self.refusal("holds a dictionary whose keys are not texts")
+            if not isinstance(key, bytes | str) and not (type(key) is int and 0 <= key < LARGEST_KEY):
+                raise self.refusal("holds a dictionary whose keys are not texts or small numbers")
             target[key] = value
 
     def set_item(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self.set_items([key, value])
+        self.set_items([self.stack.pop(-2), self.stack.pop()])
 
     def reduce(self) -> None:
         arguments, name = self.stack.pop(), self.stack.pop()
@@ -260,9 +266,6 @@ _INSTRUCTIONS: dict[int, Callable[[_Machine], None]] = {
     ord("N"): lambda machine: machine.push(None),
     0x88: lambda machine: machine.push(True),
     0x89: lambda machine: machine.push(False),
-    ord("K"): lambda machine: machine.push(machine.number("<B")),
-    ord("M"): lambda machine: machine.push(machine.number("<H")),
-    ord("J"): lambda machine: machine.push(machine.number("<i")),
     0x8A: lambda machine: machine.push(
         int.from_bytes(machine.take(machine.number("<B")), "little", signed=True)
     ),

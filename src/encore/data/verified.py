@@ -85,7 +85,7 @@ def _read_file(benchmark: Benchmark, file: DataFile, path: Path) -> Content | En
         return EncoreError(f"{path} is missing, and {benchmark.name} needs it")
     try:
         with path.open("rb", buffering=0) as stream:
-            return _read_exactly(cast(BinaryIO, stream), file, str(path))
+            return read_exactly(cast(BinaryIO, stream), file, str(path))
     except OSError as error:
         return EncoreError(f"{path} cannot be read ({error.strerror or error})")
 
@@ -106,7 +106,7 @@ def _read_archive(benchmark: Benchmark, path: Path) -> Contents:
                 stream = archive.extractfile(member) if file and member.isreg() else None
                 if file and stream and file.name not in contents:
                     origin = f"{file.name} in {path}"
-                    contents[file.name] = _read_exactly(cast(BinaryIO, stream), file, origin)
+                    contents[file.name] = read_exactly(cast(BinaryIO, stream), file, origin)
     except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
         failure = f"{path} is truncated or not a tar.gz archive ({error})"
     for name in awaited.keys() - contents.keys():
@@ -114,7 +114,8 @@ def _read_archive(benchmark: Benchmark, path: Path) -> Contents:
     return {name: contents[name] for name in awaited}
 
 
-def _read_exactly(stream: BinaryIO, file: DataFile, origin: str) -> Content | EncoreError:
+def read_exactly(stream: BinaryIO, file: DataFile, origin: str) -> Content | EncoreError:
+    """Return a file's bytes if they are the published ones; never read many more than it should have."""
     data = bytearray(file.num_bytes)
     view = memoryview(data)
     digest = _md5()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from encore.errors import EncoreError
 from encore.interfaces import Model
+from encore.models._residual import check_sizes, make_stages
 
 POOLING_SIDE = 4
 
@@ -39,7 +38,7 @@ class ReducedResNet18(Model):
         width: Annotated[int, "Channels of the first stage."] = 20,
     ) -> None:
         super().__init__()
-        _check(image_shape, num_classes, width)
+        check_sizes(image_shape, num_classes, width)
         num_channels, *sides = image_shape
         map_sides = [-(-side // 8) for side in sides]  # three halvings, each rounded up
         self.window = [min(POOLING_SIDE, side) for side in map_sides]
@@ -50,16 +49,7 @@ class ReducedResNet18(Model):
 
         self.stem = nn.Conv2d(num_channels, width, kernel_size=3, padding=1, bias=False)
         self.stem_norm = nn.BatchNorm2d(width)
-        widths = [width, width, 2 * width, 4 * width, 8 * width]
-        self.stages = nn.Sequential(
-            *(
-                nn.Sequential(
-                    _BasicBlock(num_in, num_out, stride=1 if num_in == num_out else 2),
-                    _BasicBlock(num_out, num_out, stride=1),
-                )
-                for num_in, num_out in pairwise(widths)
-            )
-        )
+        self.stages = make_stages(width)
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes)
 
@@ -72,39 +62,3 @@ class ReducedResNet18(Model):
         """Return the logits of float images [N, C, H, W] as [N, num_classes]."""
         logits: Tensor = self.head(self.features(images))
         return logits
-
-
-class _BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: the identity, or 1x1 where the shape changes."""
-
-    def __init__(self, num_in: int, num_out: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(num_in, num_out, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(num_out)
-        self.conv2 = nn.Conv2d(num_out, num_out, kernel_size=3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(num_out)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or num_in != num_out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(num_in, num_out, kernel_size=1, stride=stride, bias=False),
-                nn.BatchNorm2d(num_out),
-            )
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Return [N, num_out, H / stride, W / stride] for maps [N, num_in, H, W]."""
-        # In place only on what a normalisation returned: its backward pass does not read its output.
-        out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
-        out = self.norm2(self.conv2(out))
-        out += self.shortcut(maps)
-        return F.relu(out, inplace=True)
-
-
-def _check(image_shape: tuple[int, int, int], num_classes: int, width: int) -> None:
-    if len(image_shape) != 3 or min(image_shape) < 1:
-        raise EncoreError(
-            f"image_shape must be (channels, height, width), each at least 1, got {image_shape}"
-        )
-    if num_classes < 1:
-        raise EncoreError(f"num_classes must be at least 1, got {num_classes}")
-    if width < 1:
-        raise EncoreError(f"width must be at least 1, got {width}")
