@@ -72,7 +72,7 @@ def _check(batch: Any, number: int) -> Batch | None:
     checked = check_images(images, (channels, height, width), device).clone()
     numbers = check_labels(f"the labels of batch {number}", labels, len(checked))
     if numbers.dtype.kind == "U":
-        raise EncoreError(f"the labels of batch {number} must be numbers of classes, got {numbers[0]!r}")
+        raise EncoreError(f"the labels of batch {number} must be numbers of classes, got {str(numbers[0])!r}")
     return Batch(checked, torch.from_numpy(numbers.astype(np.int64)).to(device))
 
 

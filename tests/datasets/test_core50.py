@@ -308,7 +308,7 @@ def move_object(lists: dict[str, Any]) -> None:
         lists[name]["nc"][0][1].append(lists[name]["nc"][0][0].pop())
 
 
-def test_on_more(lists: dict[str, Any]) -> None:
+def examine_more(lists: dict[str, Any]) -> None:
     """Test on an image of a session for training, instead of teaching it."""
     for name in ("LUP.pkl", "labels.pkl"):
         lists[name]["nc"][0][-1].append(lists[name]["nc"][0][1].pop())
@@ -373,7 +373,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (repeat((0, 0)), r"LUP.pkl names s\d+/o\d+/\S+ twice, to train on and to train on"),
     (repeat((-1, -1)), r"LUP.pkl names s\d+/o\d+/\S+ twice, to test on and to test on"),
     (swap_batches, r"must test on sessions 3, 7, 10 and train on the others, and does not with s\d+/o\d+/C_"),
-    (test_on_more, r"must test on sessions 3, 7, 10 and train on the others, and does not with s\d+/o\d+/C_"),
+    (examine_more, r"must test on sessions 3, 7, 10 and train on the others, and does not with s\d+/o\d+/C_"),
     (teach_again, "must bring 10, 5, .* none of them twice, and brings 10, 5, .* together 49 of 50"),
     (number_from_1, "must number the 50 objects of run 0 from 0 to 49, .* gives o\\d+ the number 50"),
     (move_object, "must bring 10, 5, .* objects, none of them twice, and brings 10, 6, 5"),
@@ -655,6 +655,18 @@ def test_an_array_whose_header_is_odd_is_refused(packing: int, folder: Path) -> 
         with zipfile.ZipFile(folder / "core50_imgs.npz", "w", packing) as archive:
             archive.writestr("x.npy", content)
         assert f"x.npy in {folder}/core50_imgs.npz" in refusal(folder)
+
+
+def test_an_array_packed_otherwise_is_refused(folder: Path) -> None:
+    np.savez(folder / "core50_imgs.npz", x=array()[:2])
+
+    def change(content: bytearray) -> None:
+        at = entry_at(content, b"PK\1\2", "x.npy") + 10
+        content[at : at + 2] = b"\x0e\0"
+
+    change_zip(folder / "core50_imgs.npz", change)
+    assert "x.npy in" in refusal(folder)
+    assert "is packed unusually: NumPy's savez or savez_compressed is read" in refusal(folder)
 
 
 def test_an_array_of_python_2_is_read(folder: Path) -> None:

@@ -25,7 +25,18 @@ from encore.settings import RunSettings, StreamSettings
 from encore.stream import Task
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-SMALL = ["--benchmark.side", "16", "--model.width", "2", "--memory-size", "10", "--device", "cpu"]
+SMALL = [
+    "--benchmark.side",
+    "16",
+    "--model.width",
+    "2",
+    "--memory-size",
+    "10",
+    "--threads",
+    "1",
+    "--device",
+    "cpu",
+]
 
 
 def paint(path: Path, *bands: tuple[int, int, int], size: tuple[int, int] = (20, 20)) -> Path:
@@ -58,7 +69,7 @@ def load(folder: Path, **options: Any) -> ImageSet:
 
 def labelled(images: ImageSet, tested: bool | None = None) -> dict[str, str]:
     """Return the class of each file by name."""
-    rows = range(len(images.labels))
+    rows = list(range(len(images.labels)))
     if tested is not None:
         assert images.is_test is not None
         rows = np.flatnonzero(images.is_test == tested).tolist()
@@ -93,7 +104,8 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
         "img1/deep/deeper/b.jpg": "img1",
         "img10/a.png": "img10",
     }
-    assert images.is_test is images.times is images.given_tasks is images.official_tasks is None
+    known = (images.is_test, images.times, images.given_tasks, images.official_tasks)
+    assert known == (None, None, None, None)
     row = list(labelled(images)).index("img1/a.png")
     assert images.images.read(np.array([row]))[0, :, 4, 4].tolist() == list(RED)
 
@@ -175,7 +187,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a b.png", "[red]x[/].png", "Größe 😀.png", "two\nlines.png", "-o.png", "%s{0}.png"]
+    "name", ["a b.png", "[red]x[bold].png", "Größe 😀.png", "two\nlines.png", "-o.png", "%s{0}.png"]
 )
 def test_any_name_will_do(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     paint(tmp_path / "cat" / "1.png")
@@ -194,10 +206,10 @@ def test_any_name_will_do(tmp_path: Path, name: str, capsys: pytest.CaptureFixtu
 def test_a_name_that_is_no_text_at_all_will_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paint_classes(tmp_path)
     try:
-        os.mkdir(os.fsencode(tmp_path) + b"/\xff")
+        (tmp_path / os.fsdecode(b"\xff")).mkdir()
     except OSError:
         pytest.skip("this file system has only names that are texts")
-    os.rename(tmp_path / "dog" / "0.png", os.fsencode(tmp_path) + b"/\xff/\xfe.png")
+    (tmp_path / "dog" / "0.png").rename(tmp_path / os.fsdecode(b"\xff") / os.fsdecode(b"\xfe.png"))
     assert load(tmp_path).images.read(np.arange(6)).shape[0] == 6
     assert main(["data", "check", "image_folder", "--data-dir", str(tmp_path)]) == 0
     assert "'\\udcff'" in capsys.readouterr().out
@@ -303,8 +315,8 @@ BAD_LISTS = {
     "path,label\ncat/0.png,cat\n,dog\n": "line 3 has no path",
     "path,label,time\ncat/0.png,cat,1\ndog/0.png,dog,\n": "line 3 has no time",
     "path,label\ncat/0.png\n": "line 2 has 1 fields and the header has 2",
-    "path,label\na, b.png,cat\n": "line 2 has 3 fields and the header has 2: put what holds commas into double "
-    "quotes",
+    "path,label\na, b.png,cat\n": "line 2 has 3 fields and the header has 2: put what holds commas into "
+    "double quotes",
     'path,label\n"cat/0.png,cat\n': "line 2 cannot be read as a table: unexpected end of data",
     "path,label\n../secret.png,cat\ndog/0.png,dog\n": "line 2: ../secret.png leads out of the folder",
     "path,label\ncat/../../secret.png,cat\ndog/0.png,dog\n": "leads out of the folder",
@@ -313,18 +325,19 @@ BAD_LISTS = {
     "path,label\ncat/0.png,cat\ndog/9.png,dog\ndog,dog\n\ndog/0.png,dog\n"
     + "x" * 300
     + ",dog\n": "names files that are not in ",
-    "path,label,time\ncat/0.png,cat,soon\ndog/0.png,dog,1\n": "line 2: time must be a date such as 2024-05-31 "
-    "or 2024-05-31T12:30, or a number, got 'soon'",
+    "path,label,time\ncat/0.png,cat,soon\ndog/0.png,dog,1\n": "line 2: time must be a date such as "
+    "2024-05-31 or 2024-05-31T12:30, or a number, got 'soon'",
     "path,label,time\ncat/0.png,cat,1\ndog/0.png,dog,2024-05-31\n": "line 3: time must be a number, as the "
     "first is, got '2024-05-31'",
     "path,label,time\ncat/0.png,cat,nan\ndog/0.png,dog,1\n": "line 2: time must be ",
     "path,label,task\ncat/0.png,cat,1.5\ndog/0.png,dog,1\n": "line 2: task must be a whole number, got '1.5'",
-    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,maybe\n": "line 3: split must be train or test, got "
-    "'maybe'",
-    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,train\n": "says train or test, and no row says test",
+    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,maybe\n": "line 3: split must be train or test, "
+    "got 'maybe'",
+    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,train\n": "says train or test, and no row "
+    "says test",
     "path,label,split\ncat/0.png,cat,test\ndog/0.png,dog,test\n": "says train or test, and no row says train",
-    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,test\n": "dog: there are images to test on, but none "
-    "to train on",
+    "path,label,split\ncat/0.png,cat,train\ndog/0.png,dog,test\n": "dog: there are images to test on, but "
+    "none to train on",
     "path,label\ncat/0.png,cat\ncat/1.png,cat\n": "holds pictures of one class only, cat",
 }
 
@@ -340,8 +353,8 @@ def test_missing_files_are_named_with_their_lines(tmp_path: Path) -> None:
     paint_classes(tmp_path)
     write_list(tmp_path, "path,label\ncat/0.png,cat\ndog/9.png,dog\ndog/8.png,dog\nx,y\nz,y\n")
     assert refusal(tmp_path) == (
-        f"{tmp_path}/images.csv names files that are not in {tmp_path}: dog/9.png in line 3, dog/8.png in line "
-        "4, x in line 5 and 1 more"
+        f"{tmp_path}/images.csv names files that are not in {tmp_path}: dog/9.png in line 3, dog/8.png in "
+        "line 4, x in line 5 and 1 more"
     )
 
 
@@ -435,7 +448,7 @@ def test_the_seed_decides_the_split_unless_it_is_fixed(tmp_path: Path) -> None:
     images = load(paint_classes(tmp_path, count=30))
 
     def split(seed: int, how: str | None) -> list[bool]:
-        return ImageFolder().arrange(images, seed, how).is_test.tolist()
+        return list(ImageFolder().arrange(images, seed, how).is_test)
 
     assert split(1, None) == split(1, "seed") != split(2, "seed")
     assert split(1, "fixed") == split(2, "fixed")
@@ -502,10 +515,11 @@ def test_a_file_that_vanishes(tmp_path: Path) -> None:
     assert images.read(np.array([0, 2])).shape[0] == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable to root")
 def test_what_may_not_be_read(tmp_path: Path) -> None:
     paint_classes(tmp_path)
     (tmp_path / "cat" / "0.png").chmod(0)
+    if os.access(tmp_path / "cat" / "0.png", os.R_OK):
+        pytest.skip("nothing is unreadable to this user, who is root")
     assert reason(tmp_path) == f"{tmp_path}/cat/0.png cannot be read (Permission denied)"
     (tmp_path / "cat").chmod(0)
     try:
@@ -541,8 +555,19 @@ def test_a_huge_picture_is_not_unpacked(tmp_path: Path) -> None:
 # The whole way
 
 
-def run(capsys: pytest.CaptureFixture[str], folder: Path, out: Path, *more: str) -> tuple[int, str]:
-    arguments = ["run", "--benchmark", "image_folder", "--data-dir", str(folder), *SMALL, "--batch-size", "3"]
+def run(
+    capsys: pytest.CaptureFixture[str], folder: Path, out: Path, *more: str, batch_size: str = "3"
+) -> tuple[int, str]:
+    arguments = [
+        "run",
+        "--benchmark",
+        "image_folder",
+        "--data-dir",
+        str(folder),
+        *SMALL,
+        "--batch-size",
+        batch_size,
+    ]
     status = main([*arguments, "--out", str(out), *more])
     return status, capsys.readouterr().err
 
@@ -583,7 +608,7 @@ def test_options_reach_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixtur
     record = json.loads((tmp_path / "runs" / "seed-0" / "record.json").read_text())
     assert record["config"]["image_shape"] == [1, 16, 16]
     assert [(task["train"], task["test"]) for task in record["tasks"]] == [(5, 5), (5, 5)]
-    status, sentence = run(capsys, folder, tmp_path / "more", "--batch-size", "9")
+    status, sentence = run(capsys, folder, tmp_path / "more", batch_size="9")
     assert (status, sentence) == (
         2,
         "encore: error: the batch size must be from 1 to 8, the size of the smallest task, got 9: choose a "

@@ -9,6 +9,23 @@ from torch import Tensor, nn
 
 from encore.errors import EncoreError
 
+FEW_CHANNELS = 16  # as many as the largest registers of a CPU hold
+
+
+class _Pointwise(nn.Conv2d):
+    """A 1x1 convolution whose stride, where there are few channels, is taken before it: the same numbers.
+
+    Else oneDNN, which computes it on CPUs, may write beyond its workspace in the backward pass, and the
+    process crashes, hangs or goes on with wrong gradients (its issue 6035).
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return [N, num_out, H / stride, W / stride] for maps [N, num_in, H, W]."""
+        if self.in_channels >= FEW_CHANNELS:
+            return super().forward(maps)
+        down, right = self.stride
+        return F.conv2d(maps[:, :, ::down, ::right], self.weight)
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut: the identity, or 1x1 where the shape changes."""
@@ -22,7 +39,7 @@ class BasicBlock(nn.Module):
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or num_in != num_out:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(num_in, num_out, kernel_size=1, stride=stride, bias=False),
+                _Pointwise(num_in, num_out, kernel_size=1, stride=stride, bias=False),
                 nn.BatchNorm2d(num_out),
             )
 
