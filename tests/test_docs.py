@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 from tests.contracts.test_parts import test_retrieval_picks_filled_slots_once as check_retrieval
 from tests.helpers import make_batch
 
 from encore import registry
 from encore.cli import main
+from encore.learner import Learner
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -45,6 +52,44 @@ def test_commands_have_only_options_that_exist(page: str, capsys: pytest.Capture
     shell = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
     for command in re.findall(r"^encore run (.*)$", shell, flags=re.MULTILINE):
         assert {word for word in command.split() if word.startswith("--")} <= known
+
+
+def test_page_on_ones_own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "docs/your_own_images.md"
+    monkeypatch.chdir(tmp_path)
+    for number in range(60):
+        folder = Path("my/pictures") / f"kind {number % 6}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20 + number, 30), (40 * (number % 6), number, 90)).save(folder / f"{number}.png")
+    small = ["--benchmark.side", "16", "--model.width", "2", "--batch-size", "4", "--threads", "1"]
+    for command in blocks(page, "sh")[0].splitlines():
+        program, *words = shlex.split(command)
+        assert program == "encore"
+        assert main([*words, *(small if words[0] == "run" else [])]) == 0
+    assert Path("sheet.png").is_file()
+
+    arrays, camera, learning = blocks(page, "python")
+    exec(arrays, {})
+    assert Path("digits.encore").is_file()
+
+    killed = f"""{camera}
+whole = camera
+def camera():
+    for number, batch in enumerate(whole()):
+        if number == 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+{learning}"""
+    imports = "import os, signal, torch; torch.set_num_threads(1)\n"
+    assert subprocess.run([sys.executable, "-c", imports + killed]).returncode == -signal.SIGKILL
+    seen_before = Learner.load("camera.encore", device="cpu").memory.num_seen
+    assert seen_before == 200  # of about 300 in 100 batches, saved after each 200
+    names: dict[str, Any] = {}
+    exec(camera, names)
+    exec(learning, names)
+    came_since = names["learner"].memory.num_seen - seen_before
+    assert 300 <= came_since <= 1500
+    assert Learner.load("camera.encore", device="cpu").memory.num_seen == seen_before + came_since
 
 
 @pytest.fixture

@@ -295,6 +295,13 @@ def test_a_list_is_taken_for_one_by_its_columns(tmp_path: Path) -> None:
     assert load(tmp_path, list="lists/some.tsv").class_names == ("7", "8")
 
 
+def test_a_list_may_name_files_of_any_ending(tmp_path: Path) -> None:
+    paint_classes(tmp_path)
+    (tmp_path / "cat" / "0.png").rename(tmp_path / "cat" / "0")
+    write_list(tmp_path, "path,label\ncat/0,cat\ndog/0.png,dog\n")
+    assert load(tmp_path).images.read(np.arange(2)).shape == (2, 3, 8, 8)
+
+
 def test_several_lists_need_a_choice(tmp_path: Path) -> None:
     paint_classes(tmp_path)
     for name in ("one.csv", "two.csv"):
