@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from encore import launch
+from encore.config import settle_usual
 from encore.display import display_for
 from encore.errors import EncoreError
 from encore.keeper import Display
@@ -48,6 +49,7 @@ def compare(name: str, title: str, groups: Mapping[str, RunSettings], seeds: Seq
 
 
 def _run(settings: RunSettings, seeds: Sequence[int], directory: Path, display: Display) -> None:
+    settings = settle_usual(settings)
     if (directory / "config.json").is_file():
         found, found_seeds = launch.read_directory(directory)
         asked = replace(found, rehearsal=settings.rehearsal, plan=settings.plan)

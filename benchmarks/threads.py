@@ -33,7 +33,7 @@ def main() -> None:
             for threads, taken in seconds.items():
                 torch.set_num_threads(threads)
                 begun = time.perf_counter()
-                learner.rehearse_once(incoming, Plan())
+                learner.rehearse_once(learner.prepare(incoming, Plan()))
                 if number >= 3:
                     taken.append(time.perf_counter() - begun)
         one, all_of_them = (1000 * statistics.median(taken) for taken in seconds.values())

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from encore import checkpoint
 from encore.errors import EncoreError
-from encore.interfaces import Batch, Plan
+from encore.interfaces import Batch, Iteration, Plan, Remembered, RetentionContext
 from encore.learner import Learner
 from encore.memory import Memory
 from encore.randomness import Randomness
@@ -54,7 +54,7 @@ def rehearse_plainly(learner: Learner, stream: list[Batch], repeats: int) -> Non
                 for parameter in model.parameters():
                     assert parameter.grad is not None
                     parameter -= learner.config.learning_rate * parameter.grad
-        slots = Reservoir()(mirror, batch, draws.generator("retention"))
+        slots = Reservoir()(RetentionContext(mirror, model, batch, draws.generator("retention")))
         mirror.write(slots, batch)
         kept = list(zip(mirror.filled().images, mirror.filled().labels.tolist(), strict=True))
 
@@ -90,10 +90,10 @@ def test_incoming_batch_is_not_retrieved_during_its_own_iterations(monkeypatch: 
     seen: list[Tensor] = []
     retrieve = learner._retrieve
 
-    def spy(incoming: Batch) -> Batch:
-        remembered = retrieve(incoming)
-        seen.append(remembered.images)
-        return remembered
+    def spy(iteration: Iteration) -> Tensor:
+        slots = retrieve(iteration)
+        seen.append(learner.memory.read(slots).images)
+        return slots
 
     monkeypatch.setattr(learner, "_retrieve", spy)
     for batch in make_stream(5):
@@ -111,9 +111,9 @@ def test_every_iteration_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[Tensor] = []
     backward = learner.objective.backward
 
-    def spy(model: Any, joint: Any) -> Any:
+    def spy(model: Any, joint: Any, generator: Any) -> Any:
         batches.append(joint.images.clone())
-        return backward(model, joint)
+        return backward(model, joint, generator)
 
     monkeypatch.setattr(learner.objective, "backward", spy)
     learner.observe(*make_batch(4, seed=99))
@@ -130,7 +130,8 @@ def test_every_iteration_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_augmentation_target(target: str, memory_changes: bool, incoming_changes: bool) -> None:
     learner = make_learner(augment_target=target)
     remembered, incoming = make_batch(30, seed=1), make_batch(30, seed=2)
-    joint = learner._augment(remembered, incoming, Plan(repeats=1, num_ops=4, magnitude=30))
+    iteration = learner.prepare(incoming, Plan(repeats=1, num_ops=4, magnitude=30))
+    joint = learner._augment(Remembered(*remembered), iteration)
     assert joint.num_remembered == 30
     assert joint.images.shape == (60, *SHAPE)
     assert torch.equal(joint.images[:30], remembered.images / 255) != memory_changes
@@ -354,7 +355,7 @@ def test_feedback_is_of_the_last_iteration() -> None:
         learner.observe(*batch, plan=Plan(repeats=1))
         other.observe(*batch)
     batch = make_batch(4, seed=50)
-    values = [other.rehearse_once(batch, Plan()) for _ in range(3)]
+    values = [other.rehearse_once(other.prepare(batch, Plan()))[0] for _ in range(3)]
     assert learner.observe(*batch).read() == tuple(values[-1].tolist())
 
 

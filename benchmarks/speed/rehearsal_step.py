@@ -67,7 +67,7 @@ def measure(num_threads: int) -> list[dict[str, Any]]:
     steps: dict[str, Callable[[], Any]] = {
         "bare PyTorch": lambda: bare(incoming),
         "bare PyTorch, default layout": lambda: bare_default(incoming),
-        "Encore": lambda: learner.rehearse_once(incoming, Plan()),
+        "Encore": lambda: learner.rehearse_once(learner.prepare(incoming, Plan())),
     }
     bare, bare_default = make_bare_step(torch.channels_last), make_bare_step(torch.contiguous_format)
     seconds: dict[str, list[float]] = {name: [] for name in steps}

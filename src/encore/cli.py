@@ -5,7 +5,6 @@ What is heavy is imported inside the verbs, so that `encore --help` answers at o
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Sequence
@@ -225,14 +224,13 @@ def _options_class(tokens: Sequence[str]) -> type[Any]:
     """Return a class whose fields are the options of the parts that the tokens choose."""
     from encore import registry
     from encore.cli_options import make_options_class, value_of
-    from encore.config import DEFAULT_PARTS
+    from encore.config import DEFAULT_PARTS, own_options
 
     defaults = RunSettings()
     recipe = registry.recipe(value_of("--method", tokens) or defaults.rehearsal.method)
-    names = defaults.named_parts() | dataclasses.asdict(recipe) | DEFAULT_PARTS
-    return make_options_class(
-        {kind: value_of(f"--{kind}", tokens) or str(name) for kind, name in names.items()}
-    )
+    names = defaults.named_parts() | recipe.parts() | DEFAULT_PARTS
+    chosen = {kind: value_of(f"--{kind}", tokens) or str(name) for kind, name in names.items()}
+    return make_options_class(chosen, own_options(recipe, chosen))
 
 
 def _with_usual(tokens: list[str]) -> list[str]:

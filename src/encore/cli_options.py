@@ -11,11 +11,14 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from encore import registry
+from encore.interfaces import NOTHING
 from encore.settings import to_whole_number
 
 
-def make_options_class(parts: Mapping[str, str]) -> type[Any]:
+def make_options_class(parts: Mapping[str, str], own: Mapping[str, Any] = NOTHING) -> type[Any]:
     """Return a class whose fields are the options of parts, given by kind and name.
+
+    Their defaults are the parts', but for the method's own, such as `{"objective.memory_weight": 0.5}`.
 
     >>> make_options_class({"model": "reduced_resnet18"})().model__width
     20
@@ -31,8 +34,9 @@ def make_options_class(parts: Mapping[str, str]) -> type[Any]:
                 help=choice.help,
                 converter=to_whole_number if choice.types == (int,) else None,
             )
+            default = own.get(f"{kind}.{option}", choice.default)
             annotation: Any = Annotated[functools.reduce(operator.or_, choice.types), shown]
-            fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=choice.default)))
+            fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=default)))
     made = dataclasses.make_dataclass("PartOptions", fields, frozen=True)
     made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
     return made

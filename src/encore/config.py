@@ -12,12 +12,14 @@ import numpy as np
 from encore import registry
 from encore.augment.operation_spaces import SPACES
 from encore.errors import EncoreError, unknown_name
+from encore.interfaces import Recipe
 from encore.randomness import Randomness
 from encore.settings import RunSettings
 from encore.values import not_negative_number, positive_number, whole_number
 
 AUGMENT_TARGETS = ("both", "memory", "incoming", "none")
 LEARNER_PARTS = ("model", "retrieval", "retention", "objective", "classifier", "engine")
+USUAL = {"memory_batch_size": 10, "learning_rate": 0.1, "epochs": 1}  # where the method has no own
 DEFAULT_PARTS = {"model": "reduced_resnet18", "engine": "eager"}  # the others are the method's
 
 
@@ -86,21 +88,46 @@ def resolve_run(
     """Return the learner that a run's settings describe, for one seed of a benchmark."""
     rehearsal, plan, training = settings.rehearsal, settings.plan, settings.training
     chosen = {kind: name for kind, name in settings.named_parts().items() if kind in LEARNER_PARTS}
-    options = {
-        key: value for key, value in settings.part_options.items() if key.partition(".")[0] in LEARNER_PARTS
-    }
+    options = {key: value for key, value in settings.part_options.items() if kind_of(key) in LEARNER_PARTS}
     return LearnerConfig(
         method=registry.resolve("method", rehearsal.method),
         image_shape=image_shape,
         num_classes=num_classes,
         memory_size=rehearsal.memory_size,
-        memory_batch_size=rehearsal.memory_batch_size,
-        learning_rate=training.learning_rate,
+        memory_batch_size=usual(rehearsal.method, "memory_batch_size", rehearsal.memory_batch_size),
+        learning_rate=usual(rehearsal.method, "learning_rate", training.learning_rate),
         weight_decay=training.weight_decay,
         augment_target=plan.augment_target,
         operation_space=plan.operation_space,
         parts=resolve_parts(rehearsal.method, chosen | options),
         seed=seed,
+    )
+
+
+def usual(method: str, name: str, given: Any = None) -> Any:
+    """Return what was given, else what is usual for the method, else what is usual.
+
+    >>> usual("er", "learning_rate"), usual("er", "learning_rate", 0.5)
+    (0.1, 0.5)
+    """
+    if given is not None:
+        return given
+    return registry.recipe(method).usual.get(name, USUAL[name])
+
+
+def settle_usual(settings: RunSettings) -> RunSettings:
+    """Return the settings with the method's usual numbers where none were given."""
+    stream, rehearsal, training = settings.stream, settings.rehearsal, settings.training
+    method = rehearsal.method
+    return dataclasses.replace(
+        settings,
+        stream=dataclasses.replace(stream, epochs=usual(method, "epochs", stream.epochs)),
+        rehearsal=dataclasses.replace(
+            rehearsal, memory_batch_size=usual(method, "memory_batch_size", rehearsal.memory_batch_size)
+        ),
+        training=dataclasses.replace(
+            training, learning_rate=usual(method, "learning_rate", training.learning_rate)
+        ),
     )
 
 
@@ -130,14 +157,18 @@ def resolve_parts(method: str, choices: Mapping[str, Any]) -> dict[str, PartChoi
     """
     if not isinstance(choices, Mapping):
         raise EncoreError(f"parts must be a dictionary such as {{'classifier': 'softmax'}}, got {choices!r}")
-    named = {**DEFAULT_PARTS, **dataclasses.asdict(registry.recipe(method))}
+    recipe = registry.recipe(method)
+    named = {**DEFAULT_PARTS, **recipe.parts()}
     for key, name in choices.items():
-        kind = str(key).partition(".")[0]
+        kind = kind_of(str(key))
         if kind not in LEARNER_PARTS:
             raise unknown_name("kind of part", kind, LEARNER_PARTS)
         if "." not in key and name is not None:
             named[kind] = name
-    return {kind: choose_part(kind, named[kind], _options_of(kind, choices)) for kind in LEARNER_PARTS}
+    own = own_options(recipe, named)
+    return {
+        kind: choose_part(kind, named[kind], _options_of(kind, {**own, **choices})) for kind in LEARNER_PARTS
+    }
 
 
 def choose_part(kind: str, name: str, options: Mapping[str, Any]) -> PartChoice:
@@ -152,6 +183,17 @@ def choose_part(kind: str, name: str, options: Mapping[str, Any]) -> PartChoice:
             raise unknown_name(f"option of the {kind} {name!r} called", option, known)
         chosen[option] = _check_type(f"{kind}.{option}", value, known[option])
     return PartChoice(resolved, chosen)
+
+
+def own_options(recipe: Recipe, named: Mapping[str, str]) -> dict[str, Any]:
+    """Return the method's options of its own parts: of others that were chosen instead they are not."""
+    parts = recipe.parts()
+    return {key: value for key, value in recipe.options.items() if named[kind_of(key)] == parts[kind_of(key)]}
+
+
+def kind_of(key: str) -> str:
+    """Return the kind of part of an option such as `objective.memory_weight`."""
+    return key.partition(".")[0]
 
 
 def _options_of(kind: str, choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ A part's options are the arguments of its constructor. A part that changes while
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from torch import Generator, Tensor, nn
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from encore.memory import Memory
     from encore.stream import Task
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 MAX_REPEATS = 100
 MAX_NUM_OPS = 4
 MAX_MAGNITUDE = 30
@@ -56,12 +58,32 @@ class Plan:
         settle(self, "magnitude", whole_number("magnitude (Q)", self.magnitude, 0, MAX_MAGNITUDE))
 
 
+class Remembered(NamedTuple):
+    """Examples out of the memory, with what an objective has stored beside them."""
+
+    images: Tensor  # uint8 [R, C, H, W]
+    labels: Tensor  # int64 [R]
+    stored: Mapping[str, Tensor] = NOTHING  # float32 [R, ...] by name
+
+
+class Iteration(NamedTuple):
+    """What one rehearsal iteration starts from. Where a number here changes, so do shapes or branches."""
+
+    incoming: Batch
+    num_remembered: int  # R; 0 while the memory is empty
+    num_ops: int  # P
+    magnitude: int | Tensor  # Q; on an accelerator 0-d and there, so that it may change between replays
+    memory_is_full: bool
+    slots: Tensor | None = None  # what to rehearse, where it was chosen before; int64 [R]
+
+
 class Joint(NamedTuple):
     """One rehearsal iteration's examples, augmented: the remembered rows first, then the incoming."""
 
     images: Tensor  # float32 [R + B, C, H, W], in [0, 1]
     labels: Tensor  # int64 [R + B]
     num_remembered: int  # R; 0 while the memory is empty
+    stored: Mapping[str, Tensor] = NOTHING  # float32 [R, ...], of the remembered rows
 
 
 class Outputs(NamedTuple):
@@ -71,6 +93,15 @@ class Outputs(NamedTuple):
     incoming_accuracy: Tensor
     memory_loss: Tensor
     incoming_loss: Tensor
+    stored: Mapping[str, Tensor] = NOTHING  # float32 [B, ...], what to keep beside the incoming examples
+
+
+class Offer(NamedTuple):
+    """What the memory is offered after the last iteration."""
+
+    incoming: Batch
+    stored: Mapping[str, Tensor]
+    memory_is_full: bool
 
 
 class FeedbackValues(NamedTuple):
@@ -116,28 +147,58 @@ class RetrievalContext(NamedTuple):
     incoming: Batch
     size: int  # how many slots to return, at most memory.num_filled
     generator: Generator
+    learning_rate: float
 
 
 class Retrieval(Protocol):
-    """Chooses which slots to rehearse: int64 [size], all different, all filled."""
+    """Chooses which slots to rehearse: int64 [size], all different, all filled.
+
+    It may branch on `memory.is_full`, and on no other count of the host: what was captured is replayed while
+    the counts go on. A rule that cannot do without says `capturable = False`, and is called each time.
+    """
 
     def __call__(self, context: RetrievalContext) -> Tensor: ...
+
+
+class RetentionContext(NamedTuple):
+    """All that a retention rule may look at."""
+
+    memory: Memory
+    model: Model
+    incoming: Batch
+    generator: Generator
 
 
 class Retention(Protocol):
     """Chooses a slot for each incoming example: int64 [B]; `memory.scratch` means it is not kept.
 
     No slot but scratch is named twice. Free slots are filled in order before anything is overwritten,
-    so that the number of filled slots is known without asking the device.
+    so that the number of filled slots is known without asking the device. A rule that keeps nothing at all
+    says `keeps = False`. Branches: as for `Retrieval`.
     """
 
-    def __call__(self, memory: Memory, incoming: Batch, generator: Generator) -> Tensor: ...
+    def __call__(self, context: RetentionContext) -> Tensor: ...
 
 
-class Objective(Protocol):
-    """Leaves the gradient of one rehearsal iteration on the model."""
+class Objective(nn.Module):
+    """Leaves the gradient of one rehearsal iteration on the model, and on its own parameters if it has any.
 
-    def backward(self, model: Model, joint: Joint) -> Outputs: ...
+    What it keeps from one iteration to another are buffers, changed in place.
+    """
+
+    def prepare(self, model: Model) -> None:
+        """Make what depends on the network: called once, before anything is learnt."""
+
+    def stored_shapes(self, model: Model) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of each thing that is stored beside a remembered example, by name."""
+        return NOTHING
+
+    @abstractmethod
+    def backward(self, model: Model, joint: Joint, generator: Generator) -> Outputs:
+        """Leave the gradients."""
+
+    def end_task(self, model: Model) -> None:
+        """Take notice that a task has ended; most objectives need no boundaries."""
 
 
 class Classifier(Protocol):
@@ -161,13 +222,14 @@ class Controller(Protocol):
     def learn_from(self, feedback: FeedbackValues) -> None: ...
 
 
-RehearseOnce = Callable[[Batch, Plan], Tensor]
+Inputs = TypeVar("Inputs", Iteration, Offer)
+Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Executes one rehearsal iteration: by calling it, or in any way that gives the same result."""
+    """Executes the work of a learner: by calling it, or in any way that gives the same result."""
 
-    def step(self, rehearse_once: RehearseOnce, incoming: Batch, plan: Plan) -> Tensor: ...
+    def run(self, work: Callable[[Inputs], Result], inputs: Inputs) -> Result: ...
 
 
 class Material(NamedTuple):
@@ -190,9 +252,24 @@ class StreamKind(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method as a choice of parts: what it rehearses, keeps, minimises and classifies with."""
+    """A method as a choice of parts: what it rehearses, keeps, minimises and classifies with.
+
+    What nobody sets otherwise is set as the method has it: options of its parts, such as
+    `{"objective.memory_weight": 0.5}`, and usual numbers, such as `{"learning_rate": 0.2}`.
+    """
 
     retrieval: str
     retention: str
     objective: str
     classifier: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, float] = field(default_factory=dict)  # learning_rate, memory_batch_size, epochs
+
+    def parts(self) -> dict[str, str]:
+        """Return the name of each part, by its kind."""
+        return {
+            "retrieval": self.retrieval,
+            "retention": self.retention,
+            "objective": self.objective,
+            "classifier": self.classifier,
+        }

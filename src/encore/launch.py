@@ -17,7 +17,7 @@ from shlex import quote
 import torch
 
 from encore import registry
-from encore.config import choose_run_part
+from encore.config import choose_run_part, settle_usual
 from encore.data.benchmark import Benchmark
 from encore.data.opening import Choice, open_images
 from encore.device import MOST_THREADS, choose_threads, resolve_device
@@ -129,6 +129,7 @@ class _Workshop:
 
 def _settle(settings: RunSettings, device: torch.device, threads: int) -> RunSettings:
     """Return the settings with what would turn out otherwise where a run is resumed."""
+    settings = settle_usual(settings)
     data_dir = settings.stream.data_dir
     if data_dir is not None:
         data_dir = str(Path(data_dir).absolute())

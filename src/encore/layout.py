@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from encore import registry
-from encore.config import choose_run_part
+from encore.config import choose_run_part, usual
 from encore.data.benchmark import Arrangement
 from encore.data.image_set import ImageSet
 from encore.errors import EncoreError, unknown_name
@@ -80,8 +80,14 @@ def lay_out(
     _check_choices(chosen, kind.name, material.class_groups, tasks)
     tasks = _first(tasks, chosen)
     check_batch_size(tasks, chosen.batch_size)
-    epochs = whole_number("epochs", chosen.epochs, lowest=1)
+    epochs = num_epochs(settings)
     return [_repeat(task, epochs, generator) for task in tasks]
+
+
+def num_epochs(settings: RunSettings) -> int:
+    """Return how often the examples of a task come."""
+    given = usual(settings.rehearsal.method, "epochs", settings.stream.epochs)
+    return whole_number("epochs", given, lowest=1)
 
 
 def _group_classes(chosen: StreamSettings, usual: ClassGroups, images: ImageSet, seed: int) -> ClassGroups:

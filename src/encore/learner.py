@@ -15,19 +15,24 @@ from torch import Tensor
 from encore import checkpoint, registry
 from encore.augment.rand_augment import RandAugment
 from encore.checks import Array, check_batch, check_images
-from encore.config import LearnerConfig, resolve_parts
+from encore.config import LearnerConfig, resolve_parts, usual
 from encore.device import enough_memory, resolve_device
 from encore.errors import EncoreError
 from encore.interfaces import (
+    MAX_MAGNITUDE,
     Batch,
     Classifier,
     Engine,
     Feedback,
+    Iteration,
     Joint,
     Model,
     Objective,
+    Offer,
     Plan,
+    Remembered,
     Retention,
+    RetentionContext,
     Retrieval,
     RetrievalContext,
 )
@@ -68,8 +73,8 @@ class Learner:
         memory_size: int = 2000,
         plan: Plan | None = None,
         seed: int = 0,
-        memory_batch_size: int = 10,
-        learning_rate: float = 0.1,
+        memory_batch_size: int | None = None,
+        learning_rate: float | None = None,
         weight_decay: float = 0.0,
         augment_target: str = "both",
         operation_space: str = "paper",
@@ -85,8 +90,8 @@ class Learner:
             memory_size: how many examples the memory holds (M).
             plan: repeats (K), operations (P) and magnitude (Q); by default one repeat, no augmentation.
             seed: everything random is derived from it.
-            memory_batch_size: how many remembered examples join each iteration.
-            learning_rate: of plain SGD.
+            memory_batch_size: how many remembered examples join each iteration; else the method's own.
+            learning_rate: of plain SGD; else the method's own.
             weight_decay: of plain SGD.
             augment_target: `both`, `memory`, `incoming` or `none`.
             operation_space: RandAugment's operations, `paper` or `authors`.
@@ -100,8 +105,8 @@ class Learner:
             image_shape=image_shape,
             num_classes=num_classes,
             memory_size=memory_size,
-            memory_batch_size=memory_batch_size,
-            learning_rate=learning_rate,
+            memory_batch_size=usual(method, "memory_batch_size", memory_batch_size),
+            learning_rate=usual(method, "learning_rate", learning_rate),
             weight_decay=weight_decay,
             augment_target=augment_target,
             operation_space=operation_space,
@@ -125,19 +130,28 @@ class Learner:
             model: Model = config.make_part("model", config.image_shape, config.num_classes)
             # With the channels innermost, a step on a CPU takes about three quarters of the time.
             self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.memory = Memory(config.memory_size, config.image_shape, device)
+            self.objective: Objective = config.make_part("objective")
+            self.objective.prepare(self.model)
+            self.objective.to(device)
+            self._stored_shapes = self.objective.stored_shapes(self.model)
+            self.memory = Memory(config.memory_size, config.image_shape, device, self._stored_shapes)
+        learnt = (*self.model.parameters(), *self.objective.parameters())
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            [parameter for parameter in learnt if parameter.requires_grad],
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
         )
         self.retrieval: Retrieval = config.make_part("retrieval")
         self.retention: Retention = config.make_part("retention")
-        self.objective: Objective = config.make_part("objective")
         self.classifier: Classifier = config.make_part("classifier")
         self.engine: Engine = config.make_part("engine")
         self.rand_augment = RandAugment(config.operation_space)
         self.num_steps = 0  # of SGD
         self.num_images_trained = 0  # that went through the network for them, remembered and incoming
         self._classifier_is_fitted = False
+        self._magnitudes: tuple[int | Tensor, ...] = tuple(range(MAX_MAGNITUDE + 1))
+        if device.type != "cpu":  # there they are looked up without the host
+            self._magnitudes = torch.arange(MAX_MAGNITUDE + 1, device=device).unbind()
 
     def observe(self, images: Array, labels: Array, plan: Plan | None = None) -> Feedback:
         """Learn from an incoming batch: rehearse K times, then update the memory.
@@ -153,50 +167,95 @@ class Learner:
     def learn(self, incoming: Batch, plan: Plan) -> Feedback:
         """Do as `observe`, with a batch that is known to be right and on the device."""
         values = torch.full((4,), torch.nan, device=self.device)
-        if len(incoming.labels) == 0:  # all its images are broken
+        size = len(incoming.labels)
+        if size == 0:  # all its images are broken
             return Feedback(values)
-        num_rows = self._num_remembered() + len(incoming.labels)
+        iteration = self.prepare(incoming, plan)
+        num_rows = iteration.num_remembered + size
+        stored: Mapping[str, Tensor] = {
+            name: values.new_zeros(size, *shape) for name, shape in self._stored_shapes.items()
+        }
         if num_rows >= self.model.smallest_batch:
             for _ in range(plan.repeats):  # line 3: for k = 1, ..., K
-                values = self.engine.step(self.rehearse_once, incoming, plan)
+                values, stored = self.engine.run(self.rehearse_once, self._with_slots(iteration))
             self.num_steps += plan.repeats
             self.num_images_trained += plan.repeats * num_rows
-        slots = self.retention(self.memory, incoming, self.draws.generator("retention"))
-        self.memory.write(slots, incoming)  # line 9: MemUpdate
+        self._remember(Offer(incoming, stored, self.memory.is_full))  # line 9: MemUpdate
         self._classifier_is_fitted = False
         return Feedback(values)
 
-    def rehearse_once(self, incoming: Batch, plan: Plan) -> Tensor:
+    def prepare(self, incoming: Batch, plan: Plan) -> Iteration:
+        """Return what each of the plan's iterations starts from."""
+        num_remembered = min(self.config.memory_batch_size, self.memory.num_filled)
+        magnitude = self._magnitudes[plan.magnitude]
+        return Iteration(incoming, num_remembered, plan.num_ops, magnitude, self.memory.is_full)
+
+    def rehearse_once(self, iteration: Iteration) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Take one SGD step on remembered and incoming examples: lines 4 to 7 of Algorithm 1."""
-        remembered = self._retrieve(incoming)  # line 4: MemRetrieval
-        joint = self._augment(remembered, incoming, plan)  # line 5: aug
+        slots = self._retrieve(iteration) if iteration.slots is None else iteration.slots
+        remembered = self.memory.read(slots)  # line 4: MemRetrieval
+        joint = self._augment(remembered, iteration)  # line 5: aug
         self.optimizer.zero_grad()
-        outputs = self.objective.backward(self.model, joint)  # line 6: what a reward is made of
+        outputs = self.objective.backward(self.model, joint, self.draws.generator("objective"))
         self.optimizer.step()  # line 7: SGD
-        return torch.stack(outputs).detach()
+        *shown, stored = outputs  # line 6: what a reward is made of
+        return torch.stack(shown).detach(), stored
 
-    def _num_remembered(self) -> int:
-        return min(self.config.memory_batch_size, self.memory.num_filled)
+    def end_task(self) -> None:
+        """Say that a task has ended: it matters to those few methods that cannot do without boundaries."""
+        self.objective.end_task(self.model)
 
-    def _retrieve(self, incoming: Batch) -> Batch:
-        context = RetrievalContext(
-            self.memory, self.model, incoming, self._num_remembered(), self.draws.generator("retrieval")
+    def _with_slots(self, iteration: Iteration) -> Iteration:
+        """Choose what to rehearse now, if the rule cannot be part of what an engine has captured."""
+        if getattr(self.retrieval, "capturable", True):
+            return iteration
+        return iteration._replace(slots=self._retrieve(iteration))
+
+    def _retrieve(self, iteration: Iteration) -> Tensor:
+        return self.retrieval(
+            RetrievalContext(
+                self.memory,
+                self.model,
+                iteration.incoming,
+                iteration.num_remembered,
+                self.draws.generator("retrieval"),
+                self.config.learning_rate,
+            )
         )
-        return self.memory.read(self.retrieval(context))
 
-    def _augment(self, remembered: Batch, incoming: Batch, plan: Plan) -> Joint:
+    def _augment(self, remembered: Remembered, iteration: Iteration) -> Joint:
         target, draws = self.config.augment_target, self.draws.generator("augmentation")
+        incoming, num_ops, magnitude = iteration.incoming, iteration.num_ops, iteration.magnitude
         if target == "both":
             images = torch.cat([remembered.images, incoming.images])
-            augmented = self.rand_augment(images, plan.num_ops, plan.magnitude, draws)
+            augmented = self.rand_augment(images, num_ops, magnitude, draws)
         else:
             parts = [
-                self.rand_augment(part, plan.num_ops if name == target else 0, plan.magnitude, draws)
+                self.rand_augment(part, num_ops if name == target else 0, magnitude, draws)
                 for name, part in (("memory", remembered.images), ("incoming", incoming.images))
             ]
             augmented = torch.cat(parts)
-        labels = torch.cat([remembered.labels, incoming.labels])
-        return Joint(augmented.contiguous(memory_format=torch.channels_last), labels, len(remembered.labels))
+        return Joint(
+            augmented.contiguous(memory_format=torch.channels_last),
+            torch.cat([remembered.labels, incoming.labels]),
+            len(remembered.labels),
+            remembered.stored,
+        )
+
+    def _remember(self, offer: Offer) -> None:
+        num_incoming = len(offer.incoming.labels)
+        if not getattr(self.retention, "keeps", True):
+            self.memory.pass_by(num_incoming)
+            return
+        if getattr(self.retention, "capturable", True):
+            self.engine.run(self._keep, offer)
+        else:
+            self._keep(offer)
+        self.memory.count(num_incoming)
+
+    def _keep(self, offer: Offer) -> None:
+        context = RetentionContext(self.memory, self.model, offer.incoming, self.draws.generator("retention"))
+        self.memory.put(self.retention(context), offer.incoming, offer.stored)
 
     def predict(self, images: Array) -> Tensor:
         """Return the most likely class of each image, int64 [N], on the device the images came from."""

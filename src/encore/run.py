@@ -47,6 +47,7 @@ def run_one(run: Run, watcher: Watcher) -> None:
             run.batch += 1
             run.count_seconds("training")
             watcher.after_batch(run, feedback)
+        learner.end_task()
         run.wait_for_device()
         run.count_seconds("training")
         watcher.before_evaluation(run)

@@ -74,7 +74,12 @@ class StreamSettings:
     ] = None
     tasks: Annotated[int | None, _counts("How many tasks to cut it into; else the usual number (T).")] = None
     first_tasks: Annotated[int | None, _counts("Stop after this many tasks; else all.")] = None
-    epochs: Annotated[int, _counts("How often the examples of a task come: above 1 it is offline.")] = 1
+    epochs: Annotated[
+        int | None,
+        _counts(
+            "How often the examples of a task come: above 1 it is offline; else the method's own, else 1."
+        ),
+    ] = None
     split: Annotated[
         str | None,
         _says("How images without an official split are parted: seed or fixed; else the benchmark's own."),
@@ -90,7 +95,9 @@ class RehearsalSettings:
 
     method: Annotated[str, _says("Recipe of parts: `encore list methods`.")] = "er"
     memory_size: Annotated[int, _counts("Examples the memory holds (M).")] = 2000
-    memory_batch_size: Annotated[int, _counts("Remembered images in each iteration (|B^M|).")] = 10
+    memory_batch_size: Annotated[
+        int | None, _counts("Remembered images in each iteration (|B^M|); else the method's own, else 10.")
+    ] = None
     retrieval: Annotated[str | None, _says("What to rehearse; else the method's own.")] = None
     retention: Annotated[str | None, _says("What to keep; else the method's own.")] = None
     objective: Annotated[str | None, _says("What to minimise; else the method's own.")] = None
@@ -118,7 +125,9 @@ class TrainingSettings:
     """How the network learns, and on what."""
 
     model: Annotated[str, _says("Network: `encore list models`.")] = "reduced_resnet18"
-    learning_rate: Annotated[float, _says("Of plain SGD (eta).")] = 0.1
+    learning_rate: Annotated[float | None, _says("Of plain SGD (eta); else the method's own, else 0.1.")] = (
+        None
+    )
     weight_decay: Annotated[float, _says("Of plain SGD.")] = 0.0
     engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "eager"
     device: Annotated[str, _says("auto, cpu, cuda or cuda:N.")] = "auto"

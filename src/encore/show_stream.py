@@ -15,7 +15,7 @@ from encore.data.benchmark import Benchmark
 from encore.data.image_set import ArrayImages, ImageSet
 from encore.errors import EncoreError
 from encore.files import written_atomically
-from encore.layout import lay_out
+from encore.layout import lay_out, num_epochs
 from encore.randomness import Randomness
 from encore.settings import RunSettings
 from encore.stream import Task
@@ -35,7 +35,7 @@ def show_stream(
     images = load_images(settings)
     tasks = tasks_of_seed(settings, seed, images)
     title = name_stream(settings, seed)
-    sizes = [len(task.train) // settings.stream.epochs for task in tasks]
+    sizes = [len(task.train) // num_epochs(settings) for task in tasks]
     described = [
         _describe(settings, tasks),
         f"images of a task: {_list([f'{size:,}' for size in sizes], sizes)}",
@@ -113,7 +113,7 @@ def name_stream(settings: RunSettings, seed: int) -> str:
 
 
 def _describe(settings: RunSettings, tasks: Sequence[Task]) -> str:
-    size, epochs = settings.stream.batch_size, settings.stream.epochs
+    size, epochs = settings.stream.batch_size, num_epochs(settings)
     num_images = sum(len(task.train) for task in tasks) // epochs
     num_batches = sum(len(task.train) // size for task in tasks)
     often = f" {epochs} times" if epochs > 1 else ""

@@ -32,6 +32,7 @@ def teach(
         for incoming in stream.batches(task, batch_size):
             if len(incoming.labels) > 0:  # else all its images are broken
                 learner.observe(*incoming, plan)
+        learner.end_task()
         accuracy.append(evaluate(learner, stream, num_seen=task + 1))
     return accuracy
 

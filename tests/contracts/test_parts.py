@@ -24,7 +24,7 @@ from encore import registry
 from encore.data.image_set import ArrayImages, ImageSet
 from encore.errors import EncoreError
 from encore.image_store import ImageStore
-from encore.interfaces import Batch, FeedbackValues, Joint, Material, Plan, RetrievalContext
+from encore.interfaces import Batch, FeedbackValues, Joint, Material, Plan, RetentionContext, RetrievalContext
 from encore.learner import Learner
 from encore.memory import Memory
 from encore.models.reduced_resnet18 import ReducedResNet18
@@ -64,7 +64,9 @@ def test_retrieval_picks_filled_slots_once(name: str, num_batches: int, size: in
     learner = make_learner(memory_size=30, parts={"retrieval": name, "model.width": 2})
     for batch in make_stream(num_batches):
         learner.observe(*batch)
-    context = RetrievalContext(learner.memory, learner.model, make_batch(4), size, Generator().manual_seed(0))
+    context = RetrievalContext(
+        learner.memory, learner.model, make_batch(4), size, Generator().manual_seed(0), learning_rate=0.1
+    )
     state = copy.deepcopy(learner.model.state_dict())
     with NoHostSynchronisation():
         slots = learner.retrieval(context)
@@ -78,10 +80,11 @@ def test_retrieval_picks_filled_slots_once(name: str, num_batches: int, size: in
 @every("retention")
 def test_retention_fills_in_order_and_never_names_a_slot_twice(name: str) -> None:
     keep, memory, generator = registry.make("retention", name), Memory(9, SHAPE), Generator().manual_seed(0)
+    model = ReducedResNet18(SHAPE, NUM_CLASSES, width=2)
     for number, size in enumerate([4, 1, 7, 3, 12, 5]):
         incoming, seen = make_batch(size, seed=number), memory.num_seen
         with NoHostSynchronisation():
-            slots = keep(memory, incoming, generator)
+            slots = keep(RetentionContext(memory, model, incoming, generator))
         assert slots.dtype == torch.int64
         assert slots.shape == (size,)
         kept = [slot for slot in slots.tolist() if slot != memory.scratch]
@@ -103,9 +106,10 @@ def test_objective_reaches_the_network_whatever_the_order_of_rows(name: str) -> 
     gradients = []
     for rows in (torch.arange(9), order):
         twin = copy.deepcopy(model)
+        generator = Generator().manual_seed(0)
         with NoHostSynchronisation():
-            outputs = objective.backward(twin, Joint(images[rows], labels[rows], num_remembered=4))
-        assert all(value.ndim == 0 and bool(value.isfinite()) for value in outputs)
+            outputs = objective.backward(twin, Joint(images[rows], labels[rows], num_remembered=4), generator)
+        assert all(value.ndim == 0 and bool(value.isfinite()) for value in outputs[:4])
         gradients.append([parameter.grad for parameter in twin.parameters()])
     assert any(bool(gradient.abs().sum() > 0) for gradient in gradients[0] if gradient is not None)
     for one, other in zip(*gradients, strict=True):

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from tests.helpers import NUM_CLASSES, SHAPE
+from torch import Generator
 
 from encore.interfaces import Joint
 from encore.models.reduced_resnet18 import ReducedResNet18
@@ -32,7 +33,7 @@ def negative_log_probability(logits: list[float], label: int) -> float:
 def test_gradient_is_of_the_weighted_sum_of_two_means(memory_weight: float, incoming_weight: float) -> None:
     model, joint = make_model(), make_joint(num_remembered=3, num_incoming=5)
     plain = copy.deepcopy(model)
-    outputs = CrossEntropy(memory_weight, incoming_weight).backward(model, joint)
+    outputs = CrossEntropy(memory_weight, incoming_weight).backward(model, joint, Generator())
 
     logits = plain(joint.images)
     log_probabilities = logits - logits.exp().sum(dim=1, keepdim=True).log()
@@ -58,7 +59,7 @@ def test_gradient_is_of_the_weighted_sum_of_two_means(memory_weight: float, inco
 
 def test_remembered_and_incoming_share_batch_normalisation() -> None:
     model, joint = make_model(), make_joint(num_remembered=3, num_incoming=5)
-    CrossEntropy().backward(model, joint)
+    CrossEntropy().backward(model, joint, Generator())
     expected = 0.1 * make_model().stem(joint.images).mean(dim=(0, 2, 3))  # momentum 0.1, from 0
     torch.testing.assert_close(model.stem_norm.running_mean, expected)
     assert model.stem_norm.num_batches_tracked is not None
@@ -67,7 +68,7 @@ def test_remembered_and_incoming_share_batch_normalisation() -> None:
 
 def test_empty_memory_leaves_the_incoming_term() -> None:
     model, joint = make_model(), make_joint(num_remembered=0, num_incoming=5)
-    outputs = CrossEntropy(memory_weight=9.0).backward(model, joint)
+    outputs = CrossEntropy(memory_weight=9.0).backward(model, joint, Generator())
     assert outputs.memory_loss.isnan()
     assert outputs.memory_accuracy.isnan()
     for parameter in model.parameters():

@@ -4,11 +4,13 @@ import torch
 from scipy.stats import chisquare
 from torch import Generator
 
-from encore.interfaces import Batch
+from encore.interfaces import Batch, RetentionContext
 from encore.memory import Memory
+from encore.models.reduced_resnet18 import ReducedResNet18
 from encore.retention.reservoir import Reservoir
 
 SHAPE = (1, 1, 1)
+MODEL = ReducedResNet18(SHAPE, num_classes=1, width=1)  # which the rule does not look at
 
 
 def stream_of_labels(start: int, stop: int) -> Batch:
@@ -20,7 +22,7 @@ def fill(memory: Memory, sizes: list[int], generator: Generator) -> None:
     seen = 0
     for size in sizes:
         incoming = stream_of_labels(seen, seen + size)
-        memory.write(Reservoir()(memory, incoming, generator), incoming)
+        memory.write(Reservoir()(RetentionContext(memory, MODEL, incoming, generator)), incoming)
         seen += size
 
 
@@ -86,7 +88,7 @@ def test_probability_at_every_moment_is_m_over_j() -> None:
 
 
 def _offer(memory: Memory, incoming: Batch, generator: Generator) -> torch.Tensor:
-    slots = Reservoir()(memory, incoming, generator)
+    slots = Reservoir()(RetentionContext(memory, MODEL, incoming, generator))
     memory.write(slots, incoming)
     return slots
 

@@ -13,7 +13,9 @@ from encore.retrieval.uniform import Uniform
 def draw(num_filled: int, size: int, num_times: int) -> Tensor:
     memory = Memory(9, SHAPE)
     memory.write(torch.arange(num_filled), make_batch(num_filled))
-    context = RetrievalContext(memory, make_learner().model, make_batch(2), size, Generator().manual_seed(0))
+    context = RetrievalContext(
+        memory, make_learner().model, make_batch(2), size, Generator().manual_seed(0), learning_rate=0.1
+    )
     return torch.stack([Uniform()(context) for _ in range(num_times)])
 
 

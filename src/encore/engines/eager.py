@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable
 
-from encore.interfaces import Batch, Plan, RehearseOnce
+from encore.interfaces import Inputs, Result
 
 
 class Eager:
     """Plain PyTorch, on any device: what the faster engines are checked against."""
 
-    def step(self, rehearse_once: RehearseOnce, incoming: Batch, plan: Plan) -> Tensor:
-        """Call the iteration."""
-        return rehearse_once(incoming, plan)
+    def run(self, work: Callable[[Inputs], Result], inputs: Inputs) -> Result:
+        """Call the work."""
+        return work(inputs)

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from torch import Generator
 
-from encore.interfaces import Joint, Model, Outputs
+from encore.interfaces import Joint, Model, Objective, Outputs
 from encore.values import not_negative_number
 
 
-class CrossEntropy:
+class CrossEntropy(Objective):
     """The mean cross-entropy of the remembered plus that of the incoming examples, each with a weight.
 
     memory_weight * mean over R + incoming_weight * mean over B, from one joint forward pass, so that
@@ -23,10 +24,11 @@ class CrossEntropy:
         memory_weight: Annotated[float, "Weight of the remembered examples' mean loss (r_m)."] = 1.0,
         incoming_weight: Annotated[float, "Weight of the incoming examples' mean loss (r_i)."] = 1.0,
     ) -> None:
+        super().__init__()
         self.memory_weight = not_negative_number("memory_weight", memory_weight)
         self.incoming_weight = not_negative_number("incoming_weight", incoming_weight)
 
-    def backward(self, model: Model, joint: Joint) -> Outputs:
+    def backward(self, model: Model, joint: Joint, generator: Generator) -> Outputs:
         """Leave the gradient of the weighted sum on the model."""
         logits = model(joint.images)
         losses = F.cross_entropy(logits, joint.labels, reduction="none")

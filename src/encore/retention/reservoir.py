@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from encore.interfaces import Batch
-from encore.memory import Memory
+from encore.interfaces import RetentionContext
 
 
 class Reservoir:
@@ -18,12 +17,12 @@ class Reservoir:
     stays, as if they had come one by one.
     """
 
-    def __call__(self, memory: Memory, incoming: Batch, generator: Generator) -> Tensor:
+    def __call__(self, context: RetentionContext) -> Tensor:
         """Return slots [B]."""
-        size = len(incoming.labels)
+        memory, size = context.memory, len(context.incoming.labels)
         device = memory.labels.device
         seen_before = memory.num_seen_on_device + torch.arange(size, device=device)  # j - 1
-        uniform = torch.rand(size, generator=generator, device=device, dtype=torch.float64)
+        uniform = torch.rand(size, generator=context.generator, device=device, dtype=torch.float64)
         drawn = (uniform * (seen_before + 1)).long()
         slots = torch.where(seen_before < memory.capacity, seen_before, drawn).clamp(max=memory.scratch)
         # In a stable order those of one slot are neighbours, the last of the batch at the end.
