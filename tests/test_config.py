@@ -36,7 +36,7 @@ def test_method_decides_what_is_not_chosen() -> None:
         "retention": "reservoir",
         "objective": "cross_entropy",
         "classifier": "nearest_class_mean",
-        "engine": "eager",
+        "engine": "auto",
     }
     assert parts["model"].options == {"width": 7}
 

@@ -275,19 +275,6 @@ def test_hot_step_never_waits_for_the_device(target: str, monkeypatch: pytest.Mo
         learner.learn(make_batch(4, seed=9), learner.plan)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-def test_hot_step_never_waits_for_a_gpu() -> None:
-    learner = make_learner(plan=Plan(repeats=2, num_ops=2), device="cuda")
-    batches = [Batch(images.cuda(), labels.cuda()) for images, labels in make_stream(5)]
-    for batch in batches[:4]:
-        learner.learn(batch, learner.plan)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        learner.learn(batches[4], learner.plan)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 def test_whole_numbers_may_be_numpy_s_and_the_shape_a_list() -> None:
     images, labels = make_batch(6)
     learner = make_learner(

@@ -20,7 +20,7 @@ from encore.values import not_negative_number, positive_number, whole_number
 AUGMENT_TARGETS = ("both", "memory", "incoming", "none")
 LEARNER_PARTS = ("model", "retrieval", "retention", "objective", "classifier", "engine")
 USUAL = {"memory_batch_size": 10, "learning_rate": 0.1, "epochs": 1}  # where the method has no own
-DEFAULT_PARTS = {"model": "reduced_resnet18", "engine": "eager"}  # the others are the method's
+DEFAULT_PARTS = {"model": "reduced_resnet18", "engine": "auto"}  # the others are the method's
 
 
 @dataclass(frozen=True)

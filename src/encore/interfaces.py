@@ -227,9 +227,13 @@ Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Executes the work of a learner: by calling it, or in any way that gives the same result."""
+    """Executes the work of a learner: by calling it, or in any way that gives the same result.
 
-    def run(self, work: Callable[[Inputs], Result], inputs: Inputs) -> Result: ...
+    It is made with the learner's `Randomness`, as whatever is drawn is part of the result.
+    """
+
+    def run(self, work: Callable[[Inputs], Result], inputs: Inputs, times: int = 1) -> Result:
+        """Do the work so many times, and return the last result, which holds until the next call."""
 
 
 class Material(NamedTuple):

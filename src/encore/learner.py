@@ -17,6 +17,7 @@ from encore.augment.rand_augment import RandAugment
 from encore.checks import Array, check_batch, check_images
 from encore.config import LearnerConfig, resolve_parts, usual
 from encore.device import enough_memory, resolve_device
+from encore.engines.eager import Eager
 from encore.errors import EncoreError
 from encore.interfaces import (
     MAX_MAGNITUDE,
@@ -144,7 +145,7 @@ class Learner:
         self.retrieval: Retrieval = config.make_part("retrieval")
         self.retention: Retention = config.make_part("retention")
         self.classifier: Classifier = config.make_part("classifier")
-        self.engine: Engine = config.make_part("engine")
+        self.engine = self._make_engine()
         self.rand_augment = RandAugment(config.operation_space)
         self.num_steps = 0  # of SGD
         self.num_images_trained = 0  # that went through the network for them, remembered and incoming
@@ -176,19 +177,27 @@ class Learner:
             name: values.new_zeros(size, *shape) for name, shape in self._stored_shapes.items()
         }
         if num_rows >= self.model.smallest_batch:
-            for _ in range(plan.repeats):  # line 3: for k = 1, ..., K
-                values, stored = self.engine.run(self.rehearse_once, self._with_slots(iteration))
+            values, stored = self._rehearse(iteration, plan.repeats)
             self.num_steps += plan.repeats
             self.num_images_trained += plan.repeats * num_rows
         self._remember(Offer(incoming, stored, self.memory.is_full))  # line 9: MemUpdate
         self._classifier_is_fitted = False
-        return Feedback(values)
+        return Feedback(values.clone())  # the engine may use the place again
 
     def prepare(self, incoming: Batch, plan: Plan) -> Iteration:
         """Return what each of the plan's iterations starts from."""
         num_remembered = min(self.config.memory_batch_size, self.memory.num_filled)
         magnitude = self._magnitudes[plan.magnitude]
         return Iteration(incoming, num_remembered, plan.num_ops, magnitude, self.memory.is_full)
+
+    def _rehearse(self, iteration: Iteration, repeats: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Do lines 3 to 7: `rehearse_once` for k = 1, ..., K."""
+        if getattr(self.retrieval, "capturable", True):
+            return self.engine.run(self.rehearse_once, iteration, repeats)
+        for _ in range(repeats):  # such a rule looks at the host, so it must be asked before each iteration
+            chosen = iteration._replace(slots=self._retrieve(iteration))
+            result = self.engine.run(self.rehearse_once, chosen)
+        return result
 
     def rehearse_once(self, iteration: Iteration) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Take one SGD step on remembered and incoming examples: lines 4 to 7 of Algorithm 1."""
@@ -204,12 +213,6 @@ class Learner:
     def end_task(self) -> None:
         """Say that a task has ended: it matters to those few methods that cannot do without boundaries."""
         self.objective.end_task(self.model)
-
-    def _with_slots(self, iteration: Iteration) -> Iteration:
-        """Choose what to rehearse now, if the rule cannot be part of what an engine has captured."""
-        if getattr(self.retrieval, "capturable", True):
-            return iteration
-        return iteration._replace(slots=self._retrieve(iteration))
 
     def _retrieve(self, iteration: Iteration) -> Tensor:
         return self.retrieval(
@@ -299,6 +302,18 @@ class Learner:
             learner = cls.from_config(config, Plan(**described["plan"]), on)
             learner.load_state_dict(state)
         return learner
+
+    def _make_engine(self) -> Engine:
+        if self.memory.images.device.type == self.device.type:
+            engine: Engine = self.config.make_part("engine", self.draws)
+            return engine
+        if self.config.parts["engine"].name not in ("auto", "eager"):
+            raise EncoreError(
+                f"a memory of {self.memory.capacity} such images lies on the host, as it would take more "
+                "than half of the GPU's free memory, and then nothing can be recorded: use the engine auto "
+                "or eager"
+            )
+        return Eager(self.draws)
 
     @property
     def is_finite(self) -> bool:

@@ -16,6 +16,7 @@ from torch import Generator
 
 from encore.values import whole_number
 
+ON_HOST = "host/"  # before the names of generators on the host
 _GLOBAL_GENERATOR = threading.Lock()  # two learners made in two threads would draw from it by turns
 
 
@@ -41,7 +42,11 @@ class Randomness:
 
     def host_generator(self, name: str) -> Generator:
         """Return the generator of this name on the host, for what is decided there."""
-        return self._find(f"host/{name}", torch.device("cpu"))
+        return self._find(f"{ON_HOST}{name}", torch.device("cpu"))
+
+    def device_generators(self) -> list[Generator]:
+        """Return the generators on the run's device that were asked for so far."""
+        return [made for name, made in self._generators.items() if not name.startswith(ON_HOST)]
 
     @contextmanager
     def seeded_initialisation(self) -> Iterator[None]:
@@ -62,9 +67,10 @@ class Randomness:
         The generators of a GPU and of a CPU have different states. On the other kind of device the run goes
         on with new ones, and so with other numbers than it would have had.
         """
-        self._generators.clear()
+        for name, generator in self._generators.items():  # in place: they may be part of recorded graphs
+            generator.manual_seed(self._derive(name))
         for name, generator_state in state["generators"].items():
-            on_host = name.startswith("host/")
+            on_host = name.startswith(ON_HOST)
             if on_host or state["device"] == self.device.type:
                 device = torch.device("cpu") if on_host else self.device
                 self._find(name, device).set_state(generator_state.cpu())

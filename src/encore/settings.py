@@ -129,7 +129,7 @@ class TrainingSettings:
         None
     )
     weight_decay: Annotated[float, _says("Of plain SGD.")] = 0.0
-    engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "eager"
+    engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "auto"
     device: Annotated[str, _says("auto, cpu, cuda or cuda:N.")] = "auto"
     threads: Annotated[int | None, _counts("CPU threads; else chosen by the size of the images.")] = None
     checkpoint_every: Annotated[int, _counts("Incoming batches from one checkpoint to the next.")] = 100

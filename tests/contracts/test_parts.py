@@ -161,17 +161,6 @@ def test_model_keeps_its_promises(name: str) -> None:
     model.train()(torch.rand(model.smallest_batch, 3, 16, 20))
 
 
-@every("engine")
-def test_engine_equals_the_eager_one(name: str) -> None:
-    reference, learner = make_learner(), make_learner(parts={"engine": name, "model.width": 2})
-    for number, batch in enumerate(make_stream(6)):
-        plan = Plan(repeats=1 + number % 3, num_ops=number % 2)
-        expected, feedback = reference.observe(*batch, plan=plan), learner.observe(*batch, plan=plan)
-        torch.testing.assert_close(feedback.values, expected.values, equal_nan=True)
-    for ours, theirs in zip(learner.model.parameters(), reference.model.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 @every("method")
 @pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [1, 2, 9, 1], [30, 1]])
 def test_method_learns_from_batches_of_any_size(name: str, sizes: list[int]) -> None:
