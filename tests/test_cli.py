@@ -32,7 +32,7 @@ RUN_OPTIONS = {
     "--retrieval", "--retention", "--objective", "--classifier",
     "--repeats", "--num-ops", "--magnitude", "--controller", "--augment-target", "--operation-space",
     "--model", "--learning-rate", "--weight-decay", "--engine", "--device", "--threads",
-    "--checkpoint-every", "--seeds", "--out", "--quiet",
+    "--checkpoint-every", "--seeds", "--out", "--parallel", "--quiet",
     "--model.width", "--objective.memory-weight", "--objective.incoming-weight",
 }  # fmt: skip
 

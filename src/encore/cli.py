@@ -25,6 +25,7 @@ from encore.settings import (
     RunSettings,
     StreamSettings,
     TrainingSettings,
+    to_whole_number,
     to_whole_numbers,
 )
 from encore.version import VERSION
@@ -42,6 +43,14 @@ augmentation each time: repeated augmented rehearsal (RAR)."""
 _OUTPUT = Group("The runs", sort_key=5)
 Quietly = Annotated[
     bool, Parameter(help="Show nothing but errors.", negative=(), group=_OUTPUT, show_default=False)
+]
+Parallel = Annotated[
+    int | None,
+    Parameter(
+        help="Runs at a time on one device; else 8 on a GPU if images are small, else 1.",
+        group=_OUTPUT,
+        converter=to_whole_number,
+    ),
 ]
 
 
@@ -109,6 +118,7 @@ def run(
             help="Directory to write, new or empty; else one in runs/, named by the time.", group=_OUTPUT
         ),
     ] = None,
+    parallel: Parallel = None,
     quiet: Quietly = False,
 ) -> None:
     """Train over a stream, one run for each seed, and write a record of each."""
@@ -118,13 +128,13 @@ def run(
     settings = RunSettings(stream, rehearsal, plan, training, values_of(part_options))
     directory = out or _new_directory(f"{stream.benchmark}-{rehearsal.method}")
     try:
-        _train(lambda display: launch.start(settings, seeds, directory, display), directory, quiet)
+        _train(lambda display: launch.start(settings, seeds, directory, display, parallel), directory, quiet)
     finally:
         if out is None:
             _remove_if_empty(directory)  # after a mistake
 
 
-def resume(directory: Path, *, quiet: Quietly = False) -> None:
+def resume(directory: Path, *, parallel: Parallel = None, quiet: Quietly = False) -> None:
     """Finish whatever in a directory is unfinished, with the same bits as without the interruption.
 
     Parameters
@@ -135,7 +145,7 @@ def resume(directory: Path, *, quiet: Quietly = False) -> None:
     """
     from encore import launch
 
-    _train(lambda display: launch.resume(directory, display), directory, quiet)
+    _train(lambda display: launch.resume(directory, display, parallel), directory, quiet)
 
 
 def show(*directories: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -60,9 +61,9 @@ class Lines(Quiet):
     def start(self, run: Run) -> None:
         """Say what begins or goes on."""
         if run.is_finished:
-            self._print(f"seed {run.seed}  had only its record to write")
+            self._print(f"{run.name}  had only its record to write")
         elif run.task or run.batch:
-            self._print(f"seed {run.seed}  goes on in task {run.task + 1}, after batch {run.batch}")
+            self._print(f"{run.name}  goes on in task {run.task + 1}, after batch {run.batch}")
 
     def after_task(self, run: Run) -> None:
         """Say how the tasks so far are known now."""
@@ -71,9 +72,9 @@ class Lines(Quiet):
         seconds = run.seconds["training"][run.task - 1] + run.seconds["evaluation"][run.task - 1]
         num_tasks = len(run.stream.tasks)
         if not run.learner.is_finite:
-            self._print(f"seed {run.seed}  training has diverged: try a smaller --learning-rate")
+            self._print(f"{run.name}  training has diverged: try a smaller --learning-rate")
         self._print(
-            f"seed {run.seed}  task {run.task:>{len(str(num_tasks))}} of {num_tasks}   "
+            f"{run.name}  task {run.task:>{len(str(num_tasks))}} of {num_tasks}   "
             f"this task {known[-1]:6.1%}   all so far {sum(known) / len(known):6.1%}   {seconds:6.1f} s"
         )
 
@@ -103,8 +104,9 @@ class Live(Lines):
             transient=True,
             expand=is_narrow,
         )
-        self._last_look = 0.0
-        self._accuracies: tuple[float, float] | None = None
+        self._bars: dict[Run, TaskID] = {}
+        self._last_looks: dict[Run, float] = {}
+        self._accuracies: dict[Run, tuple[float, float]] = {}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -118,44 +120,44 @@ class Live(Lines):
         super().start(run)
         counts = [run.stream.num_batches(task, run.batch_size) for task in range(len(run.stream.tasks))]
         done = sum(counts[: run.task]) + run.batch
-        self._accuracies = None
-        self._bar = self._progress.add_task("", total=sum(counts), completed=done, batch="", accuracy="")
+        self._bars[run] = self._progress.add_task(
+            "", total=sum(counts), completed=done, batch="", accuracy=""
+        )
         self._describe(run)
 
     def after_batch(self, run: Run, feedback: Feedback) -> None:
         """Move the bar; look at the feedback now and then."""
         now = time.monotonic()
-        self._progress.advance(self._bar)
-        if now - self._last_look >= SECONDS_BETWEEN_LOOKS:
-            self._last_look = now
-            self._look(feedback)
+        self._progress.advance(self._bars[run])
+        if now - self._last_looks.get(run, 0.0) >= SECONDS_BETWEEN_LOOKS * len(self._bars):
+            self._last_looks[run] = now
+            self._look(run, feedback)
             self._describe(run)
 
     def finish(self, run: Run) -> None:
         """Take the bar away."""
-        self._progress.remove_task(self._bar)
+        self._progress.remove_task(self._bars.pop(run))
 
-    def _look(self, feedback: Feedback) -> None:
+    def _look(self, run: Run, feedback: Feedback) -> None:
         values = feedback.read()
-        seen = (values.memory_accuracy, values.incoming_accuracy)
-        if self._accuracies is None or self._accuracies[0] != self._accuracies[0]:  # NaN: no memory yet
-            self._accuracies = seen
+        memory, incoming = self._accuracies.get(run, (math.nan, math.nan))
+        if math.isnan(memory):  # no memory yet
+            self._accuracies[run] = (values.memory_accuracy, values.incoming_accuracy)
         else:
-            memory, incoming = self._accuracies
-            self._accuracies = (
-                SMOOTHING * memory + (1 - SMOOTHING) * seen[0],
-                SMOOTHING * incoming + (1 - SMOOTHING) * seen[1],
+            self._accuracies[run] = (
+                SMOOTHING * memory + (1 - SMOOTHING) * values.memory_accuracy,
+                SMOOTHING * incoming + (1 - SMOOTHING) * values.incoming_accuracy,
             )
 
     def _describe(self, run: Run) -> None:
         task = min(run.task, len(run.stream.tasks) - 1)
         accuracy = ""
-        if self._accuracies is not None:
-            memory, incoming = self._accuracies
+        if run in self._accuracies:
+            memory, incoming = self._accuracies[run]
             accuracy = f"memory {memory:4.0%} incoming {incoming:4.0%}"
         self._progress.update(
-            self._bar,
-            description=f"seed {run.seed}  task {task + 1} of {len(run.stream.tasks)}",
+            self._bars[run],
+            description=f"{run.name}  task {task + 1} of {len(run.stream.tasks)}",
             batch=f"{run.batch}/{run.stream.num_batches(task, run.batch_size)}",
             accuracy=accuracy,
             images_per_batch=run.batch_size,

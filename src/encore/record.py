@@ -71,6 +71,7 @@ def describe_process(run: Run) -> dict[str, Any]:
         "commit": find_commit(),
         "versions": {"encore": VERSION, "python": platform.python_version(), **_find_versions()},
         "machine": describe_machine(run.learner.device),
+        "side_by_side": run.side_by_side,
         **peak_memory(run.learner.device),
     }
 

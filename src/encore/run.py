@@ -1,12 +1,14 @@
 """READ THIS FIRST. A whole run: stream -> plan -> rehearse -> remember -> evaluate, for one seed.
 
-`run_one` is the program; `Run` holds all that changes while it goes on. What lies between an incoming
-batch and the updated memory, lines 3 to 9 of the paper's Algorithm 1, is `Learner.learn` in learner.py.
+`run_one` is the program, written for one seed: its one `yield` is all that several runs on one device need
+(turns.py). `Run` holds all that changes while it goes on. What lies between an incoming batch and the updated
+memory, lines 3 to 9 of the paper's Algorithm 1, is `Learner.learn` in learner.py.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -33,7 +35,7 @@ class Watcher(Protocol):
     def after_task(self, run: Run) -> None: ...
 
 
-def run_one(run: Run, watcher: Watcher) -> None:
+def run_one(run: Run, watcher: Watcher) -> Iterator[None]:
     """Teach the learner the whole stream, from wherever the run stands to the end."""
     learner, controller, stream = run.learner, run.controller, run.stream
     for task in range(run.task, len(stream.tasks)):
@@ -42,6 +44,7 @@ def run_one(run: Run, watcher: Watcher) -> None:
         for incoming in stream.batches(task, run.batch_size, start=run.batch):
             plan = controller.choose(run.draws.host_generator("controller"))  # line 2: SampleAction
             feedback = learner.learn(incoming, plan)  # lines 3 to 9
+            yield  # other runs give the device their work meanwhile
             if controller.needs_feedback:
                 controller.learn_from(feedback.read())  # line 10: UpdateRL
             run.batch += 1
@@ -65,6 +68,8 @@ class Run:
     ) -> None:
         self.settings = settings
         self.seed = seed
+        self.name = f"seed {seed}"  # on the screen
+        self.side_by_side = 1  # how many runs shared the device; seconds are those of the clock on the wall
         self.batch_size = settings.stream.batch_size
         self.draws = Randomness(seed)
         self.stream = make_stream(settings, seed, benchmark, store, self.draws.host_generator("stream"))
@@ -101,7 +106,7 @@ class Run:
     def wait_for_device(self) -> None:
         """Let the device finish, so that seconds are booked where they belong: once a task."""
         if self.learner.device.type == "cuda":
-            torch.cuda.synchronize(self.learner.device)
+            torch.cuda.current_stream(self.learner.device).synchronize()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that has changed since the run was made."""
