@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from encore import own_kernels
 from encore.augment.host_ops import HostOperation, host_operations
 from encore.augment.image_ops import DeviceTables, augment, device_tables
 from encore.augment.operation_spaces import SPACES
@@ -86,8 +87,9 @@ class RandAugment:
         """
         if fixed_shapes is None:
             fixed_shapes = images.device.type != "cpu"
-        augmented = self._apply_to_batch if fixed_shapes else self._apply_on_host
-        return _to_unit_interval(augmented(images, draws, magnitude))
+        if not fixed_shapes:
+            return _to_unit_interval(self._apply_on_host(images, draws, magnitude))
+        return self._apply_to_batch(images, draws, magnitude)
 
     def _apply_on_host(self, images: Tensor, draws: Draws, magnitude: int | Tensor) -> Tensor:
         pixels = images.contiguous().numpy()
@@ -113,9 +115,18 @@ class RandAugment:
             settings = tables.settings[magnitude]
         else:
             settings = tables.settings.index_select(0, magnitude.view(1)).squeeze(0)
-        for drawn, centres in zip(draws.choices.unbind(0), draws.centres.unbind(0), strict=True):
-            images = augment(images, drawn, centres, settings, tables)
-        return images
+        drawn = list(zip(draws.choices.unbind(0), draws.centres.unbind(0), strict=True))
+        if own_kernels.in_use(images, adds_up=False):
+            from encore.kernels import rand_augment as kernels  # which needs Triton
+
+            images = images.contiguous()
+            for number, (choices, centres) in enumerate(drawn, start=1):
+                is_last = number == len(drawn)
+                images = kernels.augment(images, choices, centres, settings, tables, is_last)
+            return images
+        for choices, centres in drawn:
+            images = augment(images, choices, centres, settings, tables)
+        return _to_unit_interval(images)
 
 
 def _to_unit_interval(images: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from encore.errors import EncoreError
 from encore.interfaces import Inputs, Result
+from encore.own_kernels import use_own_kernels
 from encore.randomness import Randomness
 from encore.values import whole_number
 
@@ -29,6 +30,7 @@ class Graph:
         self,
         draws: Randomness,
         most_recordings: Annotated[int, "Kinds of work that are recorded; others are done eagerly."] = 32,
+        own_kernels: Annotated[bool, "Record Encore's own kernels where there are any."] = True,
     ) -> None:
         if draws.device.type != "cuda":
             raise EncoreError(
@@ -36,6 +38,7 @@ class Graph:
                 "use the engine auto or eager"
             )
         self.most_recordings = whole_number("most_recordings", most_recordings, lowest=0)
+        self.own_kernels = own_kernels
         self._draws = draws
         self._stream = torch.cuda.Stream(draws.device)
         self._met: set[Hashable] = set()
@@ -44,7 +47,7 @@ class Graph:
     def run(self, work: Callable[[Inputs], Result], inputs: Inputs, times: int = 1) -> Result:
         """Replay the work, if it was met before; else do it."""
         kind = (work, _kind_of(inputs))
-        with self._own_stream():
+        with self._own_stream(), use_own_kernels(self.own_kernels):
             recording = self._recordings.get(kind)
             if recording is None and kind in self._met and len(self._recordings) < self.most_recordings:
                 recording = _Recording(work, inputs, self._draws.device_generators())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from encore import own_kernels
 from encore.errors import EncoreError
 
 FEW_CHANNELS = 16  # as many as the largest registers of a CPU hold
+MOST_CHANNELS = 256  # that our own kernels take; wider convolutions are better left to cuDNN
 
 
 class _Pointwise(nn.Conv2d):
@@ -45,11 +48,32 @@ class BasicBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return [N, num_out, H / stride, W / stride] for maps [N, num_in, H, W]."""
+        if takes_own_kernels(maps, self.conv2, self.norm2):
+            from encore.kernels import residual  # which needs Triton
+
+            return residual.basic_block(maps, self._layers())
         # In place only on what a normalisation returned: its backward pass does not read its output.
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
         out = self.norm2(self.conv2(out))
         out += self.shortcut(maps)
         return F.relu(out, inplace=True)
+
+    def _layers(self) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+        """Return every convolution with its normalisation, that of the shortcut last."""
+        layers = [(self.conv1, self.norm1), (self.conv2, self.norm2)]
+        if isinstance(self.shortcut, nn.Sequential):
+            layers.append((self.shortcut[0], self.shortcut[1]))  # type: ignore[arg-type]
+        return layers
+
+
+def takes_own_kernels(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> bool:
+    """Whether a convolution and its normalisation are left to kernels that do both (see own_kernels.py)."""
+    return (
+        own_kernels.in_use(maps, adds_up=True)
+        and maps.dtype == torch.float32
+        and norm.training
+        and max(convolution.in_channels, convolution.out_channels) <= MOST_CHANNELS
+    )
 
 
 def make_stages(width: int) -> nn.Sequential:
