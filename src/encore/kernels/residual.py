@@ -83,9 +83,8 @@ class _Stem(torch.autograd.Function):
     def backward(ctx: Any, out_gradient: Tensor) -> tuple[Tensor | None, ...]:
         maps, weight, gamma, beta, raw_maps, sums, out = ctx.saved_tensors
         raw = _Raw(raw_maps, sums, gamma, beta, ctx.eps)
-        back_sums, weight_gradient = _zeros(maps, 2 * len(gamma), weight.numel()).split(
-            [2 * len(gamma), weight.numel()]
-        )
+        sizes = [2 * len(gamma), weight.numel()]
+        back_sums, weight_gradient = _zeros(maps, sum(sizes)).split(sizes)
         g = _finish_back(out_gradient, out, raw, back_sums)
         gradients = _correlate(g, raw, back_sums, maps, weight, 1, weight_gradient)
         maps_gradient = None
