@@ -1,7 +1,7 @@
 """Whether work is done by Encore's own kernels (encore/kernels), where they can do it: the engine decides.
 
-They are written in Triton, which comes with torch's builds for CUDA; where it is missing they are not used. Their
-sums have no fixed order, so torch's deterministic mode turns off those in which that matters.
+They are written in Triton, which comes with torch's builds for CUDA; where it is missing they are not used.
+Sums over a batch have no fixed order in them, so torch's deterministic mode turns off those that sum.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Convolutions with batch normalisation worked into them, as Triton kernels.
 
-A batch of twenty small images gives a GPU so little arithmetic that a step's time is the number of its kernels.
-So a convolution here reads the raw result of the one before, normalises and rectifies it as it comes in, and
-leaves the sums from which its own result will be normalised; the way back is done alike. All maps are
+A batch of twenty small images gives a GPU so little arithmetic that a step's time is the number of its
+kernels. So a convolution here reads the raw result of the one before, normalises and rectifies it as it comes
+in, and leaves the sums from which its own result will be normalised; the way back is done alike. All maps are
 [N, H, W, C] in memory, in single precision; products are taken in TF32, as cuDNN takes them.
 
-With x = sum over taps and channels, m the number of rows N H W, and for each channel of a convolution's result y:
+With x = sum over taps and channels, m the number of rows N H W, and for each channel of a convolution's
+result y:
 
     sums        (sum y, sum y^2)                   mean = sum y / m, rate = 1 / sqrt(var + eps)
     normalised  gamma * rate * (y - mean) + beta
@@ -15,14 +16,12 @@ With x = sum over taps and channels, m the number of rows N H W, and for each ch
 
 from __future__ import annotations
 
-
 import triton
 import triton.language as tl
 
 
-
 @triton.jit
-def _normalisation(sums, gamma, beta, channel, inside, num_channels: tl.constexpr, num_rows, eps):  # type: ignore[no-untyped-def]
+def _normalisation(sums, gamma, beta, channel, inside, num_channels: tl.constexpr, num_rows, eps):
     """Return the factor and the summand that normalise a raw value of each channel."""
     mean = tl.load(sums + channel, mask=inside, other=0.0) / num_rows
     square = tl.load(sums + num_channels + channel, mask=inside, other=0.0) / num_rows
@@ -32,7 +31,7 @@ def _normalisation(sums, gamma, beta, channel, inside, num_channels: tl.constexp
 
 
 @triton.jit
-def _gradient_of_raw(sums, back_sums, gamma, channel, inside, num_channels: tl.constexpr, num_rows, eps):  # type: ignore[no-untyped-def]
+def _gradient_of_raw(sums, back_sums, gamma, channel, inside, num_channels: tl.constexpr, num_rows, eps):
     """Return a, b, c of each channel: the raw value's gradient is a g + b y + c."""
     mean = tl.load(sums + channel, mask=inside, other=0.0) / num_rows
     square = tl.load(sums + num_channels + channel, mask=inside, other=0.0) / num_rows
@@ -45,10 +44,12 @@ def _gradient_of_raw(sums, back_sums, gamma, channel, inside, num_channels: tl.c
 
 
 @triton.jit
-def convolve(  # type: ignore[no-untyped-def]
+def convolve(
     x, x_sums, x_gamma, x_beta, x_num_rows, weight, y, y_sums, num_rows, eps,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, NORMALISE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, NORMALISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Convolve; where x is raw, normalise and rectify it first. Leave the sums of the result."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -57,18 +58,26 @@ def convolve(  # type: ignore[no-untyped-def]
     top = row % (OUT_HEIGHT * OUT_WIDTH) // OUT_WIDTH * STRIDE - SIDE // 2
     left = row % OUT_WIDTH * STRIDE - SIDE // 2
     chunks: tl.constexpr = (NUM_IN + DEPTH - 1) // DEPTH
+    channel = tl.arange(0, DEPTH)
+    inside = channel < NUM_IN
+    if NORMALISE:
+        factor, summand = _normalisation(x_sums, x_gamma, x_beta, channel, inside, NUM_IN, x_num_rows, eps)
     result = tl.zeros((ROWS, COLUMNS), tl.float32)
     for step in range(SIDE * SIDE * chunks):
         tap = step // chunks
-        channel = step % chunks * DEPTH + tl.arange(0, DEPTH)
-        inside = channel < NUM_IN
+        if chunks > 1:
+            channel = step % chunks * DEPTH + tl.arange(0, DEPTH)
+            inside = channel < NUM_IN
+            if NORMALISE:
+                factor, summand = _normalisation(
+                    x_sums, x_gamma, x_beta, channel, inside, NUM_IN, x_num_rows, eps
+                )
         y_at, x_at = top + tap // SIDE, left + tap % SIDE
         there = (row < num_rows) & (y_at >= 0) & (y_at < HEIGHT) & (x_at >= 0) & (x_at < WIDTH)
         at = ((image * HEIGHT + y_at) * WIDTH + x_at)[:, None] * NUM_IN + channel[None, :]
         both = there[:, None] & inside[None, :]
         value = tl.load(x + at, mask=both, other=0.0)
         if NORMALISE:
-            factor, summand = _normalisation(x_sums, x_gamma, x_beta, channel, inside, NUM_IN, x_num_rows, eps)
             value = tl.where(both, tl.maximum(value * factor[None, :] + summand[None, :], 0.0), 0.0)
         at = column[None, :] * (SIDE * SIDE * NUM_IN) + tap * NUM_IN + channel[:, None]
         weights = tl.load(weight + at, mask=inside[:, None] & (column < NUM_OUT)[None, :], other=0.0)
@@ -81,16 +90,18 @@ def convolve(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def convolve_back(  # type: ignore[no-untyped-def]
+def convolve_back(
     g, y, y_sums, y_back_sums, y_gamma, y_num_rows, weight, x_gradient, add, num_rows, eps,
     x, x_sums, x_gamma, x_beta, x_back_sums,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr, NORMALISED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr, NORMALISED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Give back the gradient of a convolution's input x, from the gradient g of its normalised result.
 
-    ADD: add another gradient of the same input. NORMALISED: x was raw, and was normalised and rectified on the
-    way in; then the gradient is that of the normalised value, and its sums are left.
+    ADD: add another gradient of the same input. NORMALISED: x was raw, and was normalised and rectified on
+    the way in; then the gradient is that of the normalised value, and its sums are left.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -98,11 +109,18 @@ def convolve_back(  # type: ignore[no-untyped-def]
     bottom = row % (HEIGHT * WIDTH) // WIDTH + SIDE // 2
     right = row % WIDTH + SIDE // 2
     chunks: tl.constexpr = (NUM_OUT + DEPTH - 1) // DEPTH
+    channel = tl.arange(0, DEPTH)
+    inside = channel < NUM_OUT
+    a, b, c = _gradient_of_raw(y_sums, y_back_sums, y_gamma, channel, inside, NUM_OUT, y_num_rows, eps)
     result = tl.zeros((ROWS, COLUMNS), tl.float32)
     for step in range(SIDE * SIDE * chunks):
         tap = step // chunks
-        channel = step % chunks * DEPTH + tl.arange(0, DEPTH)
-        inside = channel < NUM_OUT
+        if chunks > 1:
+            channel = step % chunks * DEPTH + tl.arange(0, DEPTH)
+            inside = channel < NUM_OUT
+            a, b, c = _gradient_of_raw(
+                y_sums, y_back_sums, y_gamma, channel, inside, NUM_OUT, y_num_rows, eps
+            )
         y_at, x_at = bottom - tap // SIDE, right - tap % SIDE
         there = (row < num_rows) & (y_at >= 0) & (x_at >= 0)
         if STRIDE > 1:
@@ -111,8 +129,8 @@ def convolve_back(  # type: ignore[no-untyped-def]
         there = there & (y_at < OUT_HEIGHT) & (x_at < OUT_WIDTH)
         at = ((image * OUT_HEIGHT + y_at) * OUT_WIDTH + x_at)[:, None] * NUM_OUT + channel[None, :]
         both = there[:, None] & inside[None, :]
-        a, b, c = _gradient_of_raw(y_sums, y_back_sums, y_gamma, channel, inside, NUM_OUT, y_num_rows, eps)
-        value = a[None, :] * tl.load(g + at, mask=both, other=0.0) + b[None, :] * tl.load(y + at, mask=both, other=0.0)
+        value = a[None, :] * tl.load(g + at, mask=both, other=0.0)
+        value += b[None, :] * tl.load(y + at, mask=both, other=0.0)
         value = tl.where(both, value + c[None, :], 0.0)
         at = channel[:, None] * (SIDE * SIDE * NUM_IN) + tap * NUM_IN + column[None, :]
         weights = tl.load(weight + at, mask=inside[:, None] & (column < NUM_IN)[None, :], other=0.0)
@@ -133,11 +151,13 @@ def convolve_back(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def correlate(  # type: ignore[no-untyped-def]
+def correlate(
     g, y, y_sums, y_back_sums, y_gamma, num_rows, x, x_sums, x_gamma, x_beta, x_num_rows,
     weight_gradient, gamma_gradient, beta_gradient, eps,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, NORMALISE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
+    NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, NORMALISE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     NUM_STEPS: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradient of a convolution's weights; give that of the normalisation behind it, too."""
@@ -154,7 +174,8 @@ def correlate(  # type: ignore[no-untyped-def]
         row = (tl.program_id(2) * NUM_STEPS + step) * ROWS + tl.arange(0, ROWS)
         at = row[:, None] * NUM_OUT + out[None, :]
         both = (row < num_rows)[:, None] & out_inside[None, :]
-        gradient = a[None, :] * tl.load(g + at, mask=both, other=0.0) + b[None, :] * tl.load(y + at, mask=both, other=0.0)
+        gradient = a[None, :] * tl.load(g + at, mask=both, other=0.0)
+        gradient += b[None, :] * tl.load(y + at, mask=both, other=0.0)
         gradient = tl.where(both, gradient + c[None, :], 0.0)
         image = row // (OUT_HEIGHT * OUT_WIDTH)
         y_at = row % (OUT_HEIGHT * OUT_WIDTH) // OUT_WIDTH * STRIDE - SIDE // 2 + tap // SIDE
@@ -179,7 +200,11 @@ def correlate(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _move_running(sums, mean_place, variance_place, channel, inside, num_channels: tl.constexpr, num_rows, momentum):  # type: ignore[no-untyped-def]
+def _move_running(
+    sums, mean_place, variance_place, num_batches, channel, inside, is_first,
+    num_channels: tl.constexpr, num_rows, momentum,
+):  # fmt: skip
+    """Move a normalisation's running statistics toward the batch's, and let one program count the batch."""
     mean = tl.load(sums + channel, mask=inside, other=0.0) / num_rows
     square = tl.load(sums + num_channels + channel, mask=inside, other=0.0) / num_rows
     variance = tl.maximum(square - mean * mean, 0.0) * num_rows / (num_rows - 1)
@@ -187,18 +212,22 @@ def _move_running(sums, mean_place, variance_place, channel, inside, num_channel
     tl.store(mean_place + channel, old + momentum * (mean - old), mask=inside)
     old = tl.load(variance_place + channel, mask=inside, other=0.0)
     tl.store(variance_place + channel, old + momentum * (variance - old), mask=inside)
+    if is_first:
+        tl.store(num_batches, tl.load(num_batches) + 1)
 
 
 @triton.jit
-def finish(  # type: ignore[no-untyped-def]
-    y, sums, gamma, beta, mean, variance, side, side_sums, side_gamma, side_beta, side_mean, side_variance,
-    first_sums, first_mean, first_variance, out, num_rows, eps, momentum,
-    NUM_CHANNELS: tl.constexpr, SIDE_KIND: tl.constexpr, HAS_FIRST: tl.constexpr, MOVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+def finish(
+    y, sums, gamma, beta, mean, variance, num_batches,
+    side, side_sums, side_gamma, side_beta, side_mean, side_variance, side_num_batches,
+    first_sums, first_mean, first_variance, first_num_batches, out, num_rows, eps, momentum,
+    NUM_CHANNELS: tl.constexpr, SIDE_KIND: tl.constexpr, HAS_FIRST: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Normalise a raw result, add what goes beside it, and rectify; move the running statistics, if asked.
+    """Normalise a raw result, add what goes beside it, and rectify; move the running statistics.
 
-    SIDE_KIND 0: nothing goes beside; 1: finished maps; 2: a raw result that is normalised, too. HAS_FIRST: there
-    is another raw result of the same size whose running statistics are to be moved.
+    SIDE_KIND 0: nothing goes beside; 1: finished maps; 2: a raw result that is normalised, too. HAS_FIRST:
+    there is another raw result of the same size whose running statistics are to be moved.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -215,21 +244,25 @@ def finish(  # type: ignore[no-untyped-def]
         )
         value += tl.load(side + at, mask=both, other=0.0) * factor[None, :] + summand[None, :]
     tl.store(out + at, tl.maximum(value, 0.0), mask=both)
-    if MOVE:
-        if tl.program_id(0) == 0:
-            _move_running(sums, mean, variance, channel, inside, NUM_CHANNELS, num_rows, momentum)
-            if SIDE_KIND == 2:
-                _move_running(
-                    side_sums, side_mean, side_variance, channel, inside, NUM_CHANNELS, num_rows, momentum
-                )
-            if HAS_FIRST:
-                _move_running(
-                    first_sums, first_mean, first_variance, channel, inside, NUM_CHANNELS, num_rows, momentum
-                )
+    if tl.program_id(0) == 0:
+        is_first = tl.program_id(1) == 0
+        _move_running(
+            sums, mean, variance, num_batches, channel, inside, is_first, NUM_CHANNELS, num_rows, momentum
+        )
+        if SIDE_KIND == 2:
+            _move_running(
+                side_sums, side_mean, side_variance, side_num_batches,
+                channel, inside, is_first, NUM_CHANNELS, num_rows, momentum,
+            )  # fmt: skip
+        if HAS_FIRST:
+            _move_running(
+                first_sums, first_mean, first_variance, first_num_batches,
+                channel, inside, is_first, NUM_CHANNELS, num_rows, momentum,
+            )  # fmt: skip
 
 
 @triton.jit
-def finish_back(  # type: ignore[no-untyped-def]
+def finish_back(
     out_gradient, out, y, back_sums, side, side_back_sums, g, num_rows,
     NUM_CHANNELS: tl.constexpr, SIDE_KIND: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip

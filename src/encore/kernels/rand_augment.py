@@ -44,7 +44,7 @@ def augment(
 
 
 @triton.jit
-def _grey(plane, at, there, NUM_CHANNELS: tl.constexpr, NUM_PIXELS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _grey(plane, at, there, NUM_CHANNELS: tl.constexpr, NUM_PIXELS: tl.constexpr):
     """Return the luma of pixels, int32."""
     value = tl.load(plane + at, mask=there, other=0).to(tl.int32)
     if NUM_CHANNELS == 3:
@@ -55,7 +55,7 @@ def _grey(plane, at, there, NUM_CHANNELS: tl.constexpr, NUM_PIXELS: tl.constexpr
 
 
 @triton.jit
-def _find_levels(  # type: ignore[no-untyped-def]
+def _find_levels(
     images, drawn, settings, all_levels, scaled_levels, levels,
     NUM_CHANNELS: tl.constexpr, NUM_PIXELS: tl.constexpr, NUM_FIELDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -94,7 +94,7 @@ def _find_levels(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _change_pixels(  # type: ignore[no-untyped-def]
+def _change_pixels(
     images, drawn, centres, settings, all_levels, levels, cutout_color, out,
     NUM_CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, NUM_FIELDS: tl.constexpr,
     CUTS_OUT: tl.constexpr, IS_LAST: tl.constexpr, BLOCK: tl.constexpr,
@@ -120,8 +120,9 @@ def _change_pixels(  # type: ignore[no-untyped-def]
         left = tl.maximum(tl.load(centres + 2 * image + 1) * WIDTH - half_side, 0) >> CENTRE
         square = (y >= top) & (y - top < num_cut_out) & (x >= left) & (x - left < num_cut_out)
     first_plane = images + image * NUM_CHANNELS * NUM_PIXELS
-    grey = grey_factor * _grey(first_plane, at, there & (grey_factor > 0), NUM_CHANNELS, NUM_PIXELS)
-    smooths = there & (smooth_factor > 0)
+    mixes_grey = there & (tl.full((BLOCK,), grey_factor, tl.int64) > 0)
+    grey = grey_factor * _grey(first_plane, at, mixes_grey, NUM_CHANNELS, NUM_PIXELS)
+    smooths = there & (tl.full((BLOCK,), smooth_factor, tl.int64) > 0)
     has_around = smooths & (y > 0) & (y < HEIGHT - 1) & (x > 0) & (x < WIDTH - 1)
     for channel in tl.static_range(NUM_CHANNELS):
         plane = first_plane + channel * NUM_PIXELS

@@ -16,7 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from encore.kernels import convolution as kernels
 
-COLUMNS, DEPTH = 32, 32  # channels that a program computes, and that it reads at a time
+COLUMNS = 32  # channels that a program computes
+MOST_DEPTH = 64  # channels that it reads at a time
+CORRELATE_ROWS = 64  # rows of the maps that a step adds up
 ENOUGH_PROGRAMS = 288  # about two for each multiprocessor of a large GPU
 NOTHING_BESIDE, FINISHED, RAW = range(3)  # what goes beside the last convolution of a piece
 
@@ -24,10 +26,19 @@ NOTHING_BESIDE, FINISHED, RAW = range(3)  # what goes beside the last convolutio
 class Norm(NamedTuple):
     """The numbers of a batch normalisation that are no parameters."""
 
-    mean: Tensor | None  # None: the running statistics stay as they are
-    variance: Tensor | None
+    mean: Tensor  # the running statistics, which are moved in place
+    variance: Tensor
+    num_batches: Tensor
     eps: float
     momentum: float
+
+
+class _Layer(NamedTuple):
+    """The parameters of a convolution and of the normalisation behind it."""
+
+    weight: Tensor
+    gamma: Tensor
+    beta: Tensor
 
 
 class _Raw(NamedTuple):
@@ -46,40 +57,41 @@ class _Raw(NamedTuple):
 
 def stem(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
     """Return the convolved, normalised and rectified maps."""
-    out: Tensor = _Stem.apply(maps, convolution.weight, norm.weight, norm.bias, _norm(norm))  # type: ignore[no-untyped-call]
+    out: Tensor = _Stem.apply(maps, convolution.weight, norm.weight, norm.bias, _norm(norm))
     return out
 
 
 def basic_block(maps: Tensor, layers: Sequence[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> Tensor:
-    """Return what two convolutions and a shortcut make of the maps; the third layer is the shortcut's, if any."""
+    """Return what two convolutions and a shortcut make of the maps; a third layer is the shortcut's."""
     parameters = [
         value for convolution, norm in layers for value in (convolution.weight, norm.weight, norm.bias)
     ]
     norms = tuple(_norm(norm) for _, norm in layers)
-    out: Tensor = _BasicBlock.apply(maps, layers[0][0].stride[0], norms, *parameters)  # type: ignore[no-untyped-call]
+    out: Tensor = _BasicBlock.apply(maps, layers[0][0].stride[0], norms, *parameters)
     return out
 
 
 def _norm(norm: nn.BatchNorm2d) -> Norm:
-    moves = norm.track_running_stats
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.num_batches_tracked is not None
     assert norm.momentum is not None
-    return Norm(
-        norm.running_mean if moves else None, norm.running_var if moves else None, norm.eps, norm.momentum
-    )
+    return Norm(norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.eps, norm.momentum)
 
 
 class _Stem(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, maps: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, norm: Norm) -> Tensor:
         maps = _channels_last(maps)
-        raw = _convolve(maps, weight, 1, _zeros(maps, 2 * weight.shape[0]), gamma, beta, norm.eps)
+        layer = _Layer(weight, gamma, beta)
+        raw = _convolve(maps, layer, 1, _zeros(maps, 2 * len(gamma)), norm.eps)
         out = _finish(raw, norm, None, None)
         ctx.save_for_backward(maps, weight, gamma, beta, raw.maps, raw.sums, out)
         ctx.eps = norm.eps
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, out_gradient: Tensor) -> tuple[Tensor | None, ...]:
         maps, weight, gamma, beta, raw_maps, sums, out = ctx.saved_tensors
         raw = _Raw(raw_maps, sums, gamma, beta, ctx.eps)
@@ -97,13 +109,13 @@ class _BasicBlock(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, maps: Tensor, stride: int, norms: tuple[Norm, ...], *parameters: Tensor) -> Tensor:
         maps = _channels_last(maps)
-        num_out = len(parameters[1])
-        sums = _zeros(maps, len(norms), 2 * num_out)
-        first = _convolve(maps, parameters[0], stride, sums[0], *parameters[1:3], norms[0].eps)
-        second = _convolve(first, parameters[3], 1, sums[1], *parameters[4:6], norms[1].eps)
+        layers = _layers(parameters)
+        sums = _zeros(maps, len(layers), 2 * len(layers[0].gamma))
+        first = _convolve(maps, layers[0], stride, sums[0], norms[0].eps)
+        second = _convolve(first, layers[1], 1, sums[1], norms[1].eps)
         side = None
-        if len(norms) == 3:
-            side = _convolve(maps, parameters[6], stride, sums[2], *parameters[7:9], norms[2].eps)
+        if len(layers) == 3:
+            side = _convolve(maps, layers[2], stride, sums[2], norms[2].eps)
         out = _finish(second, norms[1], maps if side is None else side, norms[-1], first, norms[0])
         side_maps = () if side is None else (side.maps,)
         ctx.save_for_backward(maps, out, sums, *parameters, first.maps, second.maps, *side_maps)
@@ -111,15 +123,15 @@ class _BasicBlock(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, out_gradient: Tensor) -> tuple[Tensor | None, ...]:
         maps, out, sums, *rest = ctx.saved_tensors
         num_layers, stride = len(ctx.all_eps), ctx.stride
-        parameters, raw_maps = rest[: 3 * num_layers], rest[3 * num_layers :]
-        weights = parameters[::3]
+        layers, raw_maps = _layers(rest[: 3 * num_layers]), rest[3 * num_layers :]
+        weights = [layer.weight for layer in layers]
         raws = [
-            _Raw(raw_maps[layer], sums[layer], *parameters[3 * layer + 1 : 3 * layer + 3], ctx.all_eps[layer])
-            for layer in range(num_layers)
+            _Raw(raw, layer_sums, layer.gamma, layer.beta, eps)
+            for raw, layer_sums, layer, eps in zip(raw_maps, sums, layers, ctx.all_eps, strict=True)
         ]
         sizes = [sums.shape[1]] * num_layers + [weight.numel() for weight in weights]
         pieces = _zeros(maps, sum(sizes)).split(sizes)
@@ -142,6 +154,10 @@ class _BasicBlock(torch.autograd.Function):
         return maps_gradient, None, None, *gradients
 
 
+def _layers(parameters: Sequence[Tensor]) -> list[_Layer]:
+    return [_Layer._make(parameters[start : start + 3]) for start in range(0, len(parameters), 3)]
+
+
 def _channels_last(maps: Tensor) -> Tensor:
     return maps.contiguous(memory_format=torch.channels_last)
 
@@ -162,15 +178,19 @@ def _rows_of_a_program(num_rows: int) -> int:
     return 16
 
 
+def _depth(num_channels: int) -> int:
+    """Return how many channels a program reads at a time: few steps, as each waits for the one before."""
+    return max(16, min(MOST_DEPTH, triton.next_power_of_2(num_channels)))
+
+
 def _source(x: Tensor | _Raw) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return maps, and what normalises them: something that is not read, where they are finished."""
     return (x, x, x, x) if isinstance(x, Tensor) else (x.maps, x.sums, x.gamma, x.beta)
 
 
-def _convolve(
-    x: Tensor | _Raw, weight: Tensor, stride: int, sums: Tensor, gamma: Tensor, beta: Tensor, eps: float
-) -> _Raw:
+def _convolve(x: Tensor | _Raw, layer: _Layer, stride: int, sums: Tensor, eps: float) -> _Raw:
     maps, *normalisation = _source(x)
+    weight = layer.weight
     num_images, num_in, height, width = maps.shape
     num_out, side = weight.shape[0], weight.shape[2]
     out_height, out_width = -(-height // stride), -(-width // stride)
@@ -180,9 +200,9 @@ def _convolve(
     kernels.convolve[triton.cdiv(num_rows, rows), triton.cdiv(num_out, COLUMNS)](
         maps, *normalisation, num_images * height * width, _channels_last(weight), y, sums, num_rows, eps,
         height, width, out_height, out_width, num_in, num_out,
-        side, stride, isinstance(x, _Raw), rows, COLUMNS, DEPTH,
+        side, stride, isinstance(x, _Raw), rows, COLUMNS, _depth(num_in),
     )  # fmt: skip
-    return _Raw(y, sums, gamma, beta, eps)
+    return _Raw(y, sums, layer.gamma, layer.beta, eps)
 
 
 def _convolve_back(
@@ -206,7 +226,7 @@ def _convolve_back(
         g if add is None else add, num_rows, y.eps,
         maps, *normalisation, back_sums if x_back_sums is None else x_back_sums,
         height, width, out_height, out_width, num_in, num_out,
-        weight.shape[2], stride, add is not None, x_back_sums is not None, rows, COLUMNS, DEPTH,
+        weight.shape[2], stride, add is not None, x_back_sums is not None, rows, COLUMNS, _depth(num_out),
     )  # fmt: skip
     return gradient
 
@@ -218,8 +238,8 @@ def _correlate(
     maps, *normalisation = _source(x)
     num_images, num_in, height, width = maps.shape
     _, num_out, out_height, out_width = y.maps.shape
-    side, rows = weight.shape[2], 64
-    kinds = side * side * triton.cdiv(num_in, DEPTH), triton.cdiv(num_out, COLUMNS)
+    side, rows = weight.shape[2], CORRELATE_ROWS
+    kinds = side * side * triton.cdiv(num_in, COLUMNS), triton.cdiv(num_out, COLUMNS)
     num_parts = max(1, min(ENOUGH_PROGRAMS // (kinds[0] * kinds[1]), triton.cdiv(y.num_rows, rows)))
     num_steps = triton.cdiv(triton.cdiv(y.num_rows, num_parts), rows)
     gamma_gradient, beta_gradient = torch.empty_like(y.gamma), torch.empty_like(y.beta)
@@ -227,7 +247,7 @@ def _correlate(
         g, y.maps, y.sums, back_sums, y.gamma, y.num_rows, maps, *normalisation, num_images * height * width,
         gradient, gamma_gradient, beta_gradient, y.eps,
         height, width, out_height, out_width, num_in, num_out,
-        side, stride, isinstance(x, _Raw), rows, COLUMNS, DEPTH, num_steps,
+        side, stride, isinstance(x, _Raw), rows, COLUMNS, COLUMNS, num_steps,
     )  # fmt: skip
     as_weight = gradient.view(num_out, side, side, num_in).permute(0, 3, 1, 2)
     return [as_weight, gamma_gradient, beta_gradient]
@@ -242,21 +262,14 @@ def _finish(
     first_norm: Norm | None = None,
 ) -> Tensor:
     kind = NOTHING_BESIDE if beside is None else RAW if isinstance(beside, _Raw) else FINISHED
-    side = _source(y.maps if beside is None else beside)
     out = torch.empty_like(y.maps)
     num_channels, rows = out.shape[1], _rows_of_a_program(y.num_rows)
-    unread = y.sums
-    statistics = [unread if norm.mean is None else norm.mean, unread if norm.variance is None else norm.variance]
-    side_statistics = statistics
-    if kind == RAW and beside_norm is not None and beside_norm.mean is not None:
-        side_statistics = [beside_norm.mean, beside_norm.variance]  # type: ignore[list-item]
-    first_statistics = statistics
-    if first_norm is not None and first_norm.mean is not None:
-        first_statistics = [first_norm.mean, first_norm.variance]  # type: ignore[list-item]
     kernels.finish[triton.cdiv(y.num_rows, rows), triton.cdiv(num_channels, COLUMNS)](
-        y.maps, y.sums, y.gamma, y.beta, *statistics, *side, *side_statistics,
-        unread if first is None else first.sums, *first_statistics, out, y.num_rows, y.eps, norm.momentum,
-        num_channels, kind, first is not None, norm.mean is not None, rows, COLUMNS,
+        y.maps, y.sums, y.gamma, y.beta, *norm[:3],
+        *_source(y.maps if beside is None else beside), *(beside_norm or norm)[:3],
+        y.sums if first is None else first.sums, *(first_norm or norm)[:3],
+        out, y.num_rows, y.eps, norm.momentum,
+        num_channels, kind, first is not None, rows, COLUMNS,
     )  # fmt: skip
     return out
 
