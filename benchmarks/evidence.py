@@ -13,84 +13,150 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
+from rich.table import Table
 
 from encore import launch
 from encore.config import settle_usual
 from encore.display import display_for
 from encore.errors import EncoreError
-from encore.keeper import Display
 from encore.results import show_results
 from encore.settings import RunSettings
+from encore.tables import make_table
 
 RESULTS = Path(__file__).parent / "results"
 WORK = Path("runs")
 
 
-def compare(name: str, title: str, groups: Mapping[str, RunSettings], seeds: Sequence[int]) -> None:
-    """Run every group over all seeds, print them side by side, and keep the records.
+class Published(NamedTuple):
+    """What others report for the same setting, in percent; None where nobody does."""
 
-    What was interrupted is resumed when the comparison is started again.
+    accuracy: float | None = None  # of the first seed's run
+    plasticity: float | None = None
+    paper: float | None = None  # the mean in the paper's table
+
+
+def compare(
+    name: str,
+    title: str,
+    groups: Mapping[str, RunSettings],
+    seeds: Sequence[int] | Mapping[str, Sequence[int]],
+    published: Mapping[str, Published] | None = None,
+) -> Path:
+    """Run every group over its seeds, print them side by side, and keep the records in a folder.
+
+    On a GPU the runs of all groups take turns. What was interrupted is resumed when the comparison is started
+    again. With published values a second table puts the results beside them.
     """
-    console = Console()
-    work = WORK / name
-    for group, settings in groups.items():
-        console.print(f"[bold]{group}[/bold]")
-        with display_for(console, quiet=False) as display:
-            _run(settings, seeds, work / group, display)
-    directories = [work / group for group in groups]
-    show_results(console, directories)
+    console, work = Console(), WORK / name
+    wanted = {
+        group: launch.Group(
+            settle_usual(settings), seeds[group] if isinstance(seeds, Mapping) else seeds, work / group
+        )
+        for group, settings in groups.items()
+    }
+    for group in wanted.values():
+        _refuse_others(group)
+    with display_for(console, quiet=False) as display:
+        begun = [group for group in wanted.values() if (group.directory / "config.json").is_file()]
+        launch.resume_all([group.directory for group in begun], display)
+        launch.start_all([group for group in wanted.values() if group not in begun], display)
+    directories = [group.directory for group in wanted.values()]
     folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
-    _keep(work, folder, groups, seeds)
-    (folder / "README.md").write_text(_describe(name, title, folder, directories), encoding="utf-8")
+    _keep(folder, wanted)
+    tables = _tables(directories, published or {})
+    console.print(tables, markup=False, highlight=False, soft_wrap=True)
+    (folder / "README.md").write_text(_describe(name, title, folder, tables), encoding="utf-8")
     console.print(f"\nkept in {folder}", soft_wrap=True)
+    return folder
 
 
-def _run(settings: RunSettings, seeds: Sequence[int], directory: Path, display: Display) -> None:
-    settings = settle_usual(settings)
-    if (directory / "config.json").is_file():
-        found, found_seeds = launch.read_directory(directory)
-        asked = replace(found, rehearsal=settings.rehearsal, plan=settings.plan)
-        if (
-            found != asked
-            or found.stream.first_tasks != settings.stream.first_tasks
-            or found_seeds != [*seeds]
-        ):
-            raise EncoreError(f"{directory} was made with other settings: remove it to measure anew")
-        launch.resume(directory, display)
-    else:
-        launch.start(settings, seeds, directory, display)
+def _refuse_others(group: launch.Group) -> None:
+    """Refuse to go on with runs of other settings."""
+    if not (group.directory / "config.json").is_file():
+        return
+    found, found_seeds = launch.read_directory(group.directory)
+    wanted = group.settings
+    asked = replace(found, rehearsal=wanted.rehearsal, plan=wanted.plan, part_options=wanted.part_options)
+    if (
+        found != asked
+        or found.stream.first_tasks != wanted.stream.first_tasks
+        or found_seeds != [*group.seeds]
+    ):
+        raise EncoreError(f"{group.directory} was made with other settings: remove it to measure anew")
 
 
-def _keep(work: Path, folder: Path, groups: Mapping[str, RunSettings], seeds: Sequence[int]) -> None:
+def _keep(folder: Path, groups: Mapping[str, launch.Group]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    for group in groups:
-        for seed in seeds:
-            kept = folder / group / f"seed-{seed}"
+    for name, group in groups.items():
+        for seed in group.seeds:
+            kept = folder / name / f"seed-{seed}"
             kept.mkdir(parents=True)
-            shutil.copy(work / group / f"seed-{seed}" / "record.json", kept)
-        shutil.copy(work / group / "config.json", folder / group)
+            shutil.copy(group.directory / f"seed-{seed}" / "record.json", kept)
+        shutil.copy(group.directory / "config.json", folder / name)
 
 
-def _describe(name: str, title: str, folder: Path, directories: list[Path]) -> str:
-    table = Console(width=120, record=True, file=io.StringIO())
-    show_results(table, directories)
+def _tables(directories: list[Path], published: Mapping[str, Published]) -> str:
+    """Return the table of `encore show`, and one with the published values, as text."""
+    console = Console(width=120, record=True, file=io.StringIO())
+    show_results(console, directories)
+    if published:
+        console.print()
+        console.print(_beside_published(directories, published))
+        console.print(
+            "first seed: what the notebook of the published code has for the class order of seed 1259051; "
+            "paper: its mean over three seeds; difference: ours less the paper's, else the first seed's."
+        )
+    return "\n".join(line.rstrip() for line in console.export_text().strip("\n").splitlines())
+
+
+def _beside_published(directories: list[Path], published: Mapping[str, Published]) -> Table:
+    table = make_table(
+        "runs",
+        "accuracy\n%",
+        "plasticity\n%",
+        "forgetting\n%",
+        "first seed:\naccuracy",
+        "\nplasticity",
+        "paper",
+        "difference",
+    )
+    for directory in directories:
+        records = [
+            json.loads(path.read_text("utf-8")) for path in sorted(directory.glob("seed-*/record.json"))
+        ]
+        means = {
+            metric: 100 * sum(record["metrics"][metric] for record in records) / len(records)
+            for metric in ("average_accuracy", "plasticity", "forgetting")
+        }
+        values = published.get(directory.name, Published())
+        reference = values.paper if values.paper is not None else values.accuracy
+        difference = None if reference is None else means["average_accuracy"] - reference
+        table.add_row(
+            directory.name,
+            *(f"{value:.1f}" for value in means.values()),
+            *("-" if value is None else f"{value:.1f}" for value in values),
+            "-" if difference is None else f"{difference:+.1f}",
+        )
+    return table
+
+
+def _describe(name: str, title: str, folder: Path, tables: str) -> str:
     record = json.loads(next(iter(sorted(folder.glob("*/seed-*/record.json")))).read_text(encoding="utf-8"))
     process: dict[str, Any] = record["processes"][-1]
     machine = process["machine"]
     versions = ", ".join(f"{package} {version}" for package, version in process["versions"].items())
-    lines = [line.rstrip() for line in table.export_text().strip("\n").splitlines()]
-    shown = "\n".join(lines)
+    device = machine.get("gpu", machine["device"])
     return (
         f"# {title}\n\n"
         f"    python -m benchmarks.{name}\n\n"
-        f"```\n{shown}\n```\n\n"
+        f"```\n{tables}\n```\n\n"
         f"Each run's whole record lies beside this page; "
-        f"`encore show` on this folder prints the table again.\n\n"
+        f"`encore show` on this folder prints the first table again.\n\n"
         f"- commit {process['commit']}\n"
         f"- {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['device']}, {machine['system']}\n"
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {device}, {machine['system']}\n"
         f"- {versions}\n"
     )
