@@ -88,8 +88,8 @@ def test_stem_is_the_modules(num_channels: int) -> None:
 
 def test_whole_network_takes_the_step_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    network = unsettle(ReducedResNet18((3, 4, 4), num_classes=5, width=2)).train()
-    plain, images = copy.deepcopy(network).double(), torch.rand(4, 3, 4, 4, device=DEVICE)
+    network = unsettle(ReducedResNet18((3, 8, 8), num_classes=5, width=2)).train()
+    plain, images = copy.deepcopy(network).double(), torch.rand(3, 3, 8, 8, device=DEVICE)
     plain(images.double()).square().sum().backward()
     calls = spy_on(monkeypatch, "stem", "basic_block")
     monkeypatch.setattr("encore.models._residual.own_kernels.in_use", lambda where, adds_up: True)
