@@ -18,7 +18,7 @@ from encore.kernels import convolution as kernels
 
 MOST_ROWS = 128  # pixels that a program computes
 COLUMNS = 32  # channels that it computes
-MOST_DEPTH = 64  # channels that it reads at a time
+MOST_DEPTH = 32  # channels that it reads at a time
 CORRELATE_ROWS = 64  # pixels that a step toward the weights' gradient adds up
 ENOUGH_PROGRAMS = 288  # about two for each multiprocessor of a large GPU
 NOTHING_BESIDE, FINISHED, RAW = range(3)  # what goes beside the last convolution of a piece
@@ -173,7 +173,7 @@ def _rows_of_a_program(num_rows: int) -> int:
 
 
 def _depth(num_channels: int) -> int:
-    """Return how many channels a program reads at a time: few steps, as each waits for the one before."""
+    """Return how many channels a program reads at a time."""
     depth: int = min(MOST_DEPTH, triton.next_power_of_2(num_channels))
     return max(16, depth)
 
