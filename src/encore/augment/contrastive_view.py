@@ -18,11 +18,10 @@ LEAST_CHROMA = 1e-12  # that a hue is computed from; below, there is none to be 
 
 # What is drawn for an image, uniformly between two bounds: its boxes' shares of the area and half the
 # logarithms of their ratios, then the numbers below.
-_BOXES = [(SMALLEST_SHARE, 1.0)] * NUM_TRIALS + [
-    (-log(LARGEST_RATIO) / 2, log(LARGEST_RATIO) / 2)
-] * NUM_TRIALS
+_BOXES = [(SMALLEST_SHARE, 1.0), (-log(LARGEST_RATIO) / 2, log(LARGEST_RATIO) / 2)]
 _JITTER = [(-0.4, 0.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1)]  # brightness, contrast, saturation, hue
 _CHANCES = [(0.0, 1.0)] * 5  # where the box lies in x and y, whether flipped, jittered, greyed
+_SIZES = [NUM_TRIALS, NUM_TRIALS, len(_JITTER), len(_CHANCES)]
 _NO_JITTER = [0.0, 1.0, 1.0, 0.0]
 
 
@@ -41,19 +40,20 @@ class ViewDraws(NamedTuple):
 class ContrastiveView(nn.Module):
     """A random crop, mirror image, jitter of colours and loss of colours, each image with its own.
 
-    1. A box with a share of the area that is uniform in (0.2, 1) and a ratio of the sides that is uniform in
-       logarithm in (3/4, 4/3), rounded to whole pixels; of ten such boxes the first that fits into the image,
-       and if none does the first, cut to fit. It lies uniformly in the image, and is brought to the image's
-       size by bilinear interpolation between the centres of its pixels, corner pixel onto corner pixel.
+    1. A box with a share of the area that is uniform in (0.2, 1), and a ratio of width to height whose
+       logarithm is uniform in that of (3/4, 4/3), rounded to whole pixels; of ten such boxes the first that
+       fits into the image, and if none does the first, cut to fit. It lies anywhere in the image with the
+       same probability, and is brought to the image's size by bilinear interpolation, the centres of its
+       corner pixels to those of the view's.
     2. Left and right are exchanged with probability 1/2.
     3. With probability 0.8 the colours change, in this order: a number in (-0.4, 0.4) is added to all
-       channels; they are multiplied by a factor in (0.6, 1.4); in hue, saturation and value, the saturation is
-       multiplied by a factor in (0.6, 1.4), and the hue turned by up to a tenth of its circle either way.
-       After each of these the channels are cut to [0, 1].
+       channels; they are multiplied by a factor in (0.6, 1.4); of hue, saturation and value, the saturation
+       is multiplied by a factor in (0.6, 1.4), and the hue turned by up to a tenth of its circle either way.
+       Channels, and the saturation, are cut to [0, 1] each time.
     4. With probability 0.2 all three channels become the luma 0.299 R + 0.587 G + 0.114 B.
 
-    Grey images have no hue or saturation; of 3 they undergo the first two, and of 4 nothing. All is of fixed
-    shapes and on the images' device.
+    Grey images are changed in 3 by the first two only, and not in 4. Shapes are fixed, and nothing waits for
+    the device.
 
     >>> view = ContrastiveView()
     >>> view(torch.rand(4, 3, 32, 32), torch.Generator().manual_seed(0)).shape
@@ -68,7 +68,8 @@ class ContrastiveView(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        bounds = torch.tensor([*_BOXES, *_JITTER, *_CHANCES])
+        trials = [bounds for bounds in _BOXES for _ in range(NUM_TRIALS)]
+        bounds = torch.tensor([*trials, *_JITTER, *_CHANCES])
         constants = {
             "lowest": bounds[:, 0],
             "extent": bounds[:, 1] - bounds[:, 0],
@@ -76,10 +77,7 @@ class ContrastiveView(nn.Module):
             "phases": torch.tensor([5.0, 3.0, 1.0]).view(3, 1, 1),
             "luma": torch.tensor(LUMA).view(3, 1, 1),
         }
-        for (
-            name,
-            value,
-        ) in constants.items():  # on the device, as a recorded graph can fetch none from the host
+        for name, value in constants.items():  # on the device: a recorded graph can fetch none from the host
             self.register_buffer(name, value.clone(), persistent=False)
 
     def forward(self, images: Tensor, generator: Generator) -> Tensor:
@@ -92,9 +90,7 @@ class ContrastiveView(nn.Module):
         shape = num_images, len(self.lowest)
         uniform = torch.rand(shape, generator=generator, device=generator.device, dtype=self.lowest.dtype)
         drawn = torch.addcmul(self.lowest, self.extent, uniform)
-        shares, ratios, jitter, chances = drawn.split(
-            [NUM_TRIALS, NUM_TRIALS, len(_JITTER), len(_CHANCES)], 1
-        )
+        shares, ratios, jitter, chances = drawn.split(_SIZES, dim=1)
         x, y, flip, change, grey = chances.unbind(1)
 
         sides, roots = shares.sqrt() * sqrt(height * width), ratios.exp()
@@ -107,7 +103,8 @@ class ContrastiveView(nn.Module):
 
         jitter = torch.where((change < JITTERED).unsqueeze(1), jitter, self.no_jitter)
         box = torch.stack([left, top, box_width, box_height], dim=1)
-        return ViewDraws(box, flip < FLIPPED, *jitter.unbind(1), grey < GREYED)
+        brightness, contrast, saturation, hue = jitter.unbind(1)
+        return ViewDraws(box, flip < FLIPPED, brightness, contrast, saturation, hue, grey < GREYED)
 
     def apply_draws(self, images: Tensor, draws: ViewDraws) -> Tensor:
         """Return the view that each image has drawn."""
@@ -129,9 +126,8 @@ class ContrastiveView(nn.Module):
         """
         value, brightest = images.max(dim=1, keepdim=True)
         chroma = value - images.amin(dim=1, keepdim=True)
-        differences = (images.roll(-1, 1) - images.roll(1, 1)).gather(
-            1, brightest
-        )  # of the two other channels
+        differences = images.roll(-1, 1) - images.roll(1, 1)  # G - B, B - R, R - G
+        differences = differences.gather(1, brightest)
         sixths = differences / chroma.clamp(min=LEAST_CHROMA) + 2 * brightest + 6 * hue
         steps = (self.phases + sixths) % 6
         reach = torch.minimum(steps, 4 - steps).clamp_(0, 1)

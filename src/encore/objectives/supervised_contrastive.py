@@ -17,26 +17,25 @@ class SupervisedContrastive(Objective):
     """The supervised contrastive loss of two views of each example, in the space of a projection head.
 
     With z the unit vectors normalise(head(features(view))) of both views of all R + B examples, 2 (R + B) of
-    them, and P(i) the others with the label of i, which hold at least its other view:
+    them, and P(i) the others with the label of i, of which its other view is one:
 
-        mean over i of -1 / |P(i)| * sum over p in P(i) of log(exp(z_i z_p / T) / sum over a != i of exp(z_i z_a / T))
+        p(j | i) = exp(z_i z_j / T) / sum over a != i of exp(z_i z_a / T)
+        loss = mean over i of -1 / |P(i)| * sum over j in P(i) of log p(j | i)
 
     The first view is the example as it comes, augmented or not; the second is a `ContrastiveView` of the
     first. Each goes through the network by itself, so that batch normalisation sees one at a time. The
-    head is Linear - ReLU - Linear, and serves nothing but this loss; the network's own linear head gets no
-    gradient and stays as it was made.
+    projection head is Linear - ReLU - Linear, and serves nothing but this loss; the network's own linear head
+    gets no gradient and stays as it was made.
 
-    There is no softmax to count right answers of. The accuracies are those of the nearest class mean, which
-    answers for this method: it is fitted to the features of the second views, all of them, and tested on the
-    features of the first views, remembered and incoming apart. It chooses among the classes of this iteration,
-    so its answers are right more often than they would be among all classes.
+    There is no softmax whose right answers could be counted. The accuracies are those of the nearest class
+    mean: fitted to the features of all second views, it is tested on the features of the first views,
+    remembered and incoming apart. It chooses among the classes of this iteration, and the mean of a class
+    has the example's own other view in it: an easier task than the classifier's.
     """
 
     def __init__(
         self,
-        temperature: Annotated[
-            float, "What similarities are divided by (T): small looks at the nearest."
-        ] = 0.07,
+        temperature: Annotated[float, "What similarities are divided by (T)."] = 0.07,
         projection_size: Annotated[int, "Numbers that the projection head returns for an image."] = 128,
     ) -> None:
         super().__init__()
@@ -60,7 +59,8 @@ class SupervisedContrastive(Objective):
         torch.autograd.backward(losses.mean())
 
         losses = losses.detach().view(2, -1)
-        right = _recognised(*features.detach().chunk(2), joint.labels).to(losses.dtype)
+        first_features, second_features = features.detach().chunk(2)
+        right = _recognised(first_features, second_features, joint.labels).to(losses.dtype)
         remembered, incoming = slice(None, joint.num_remembered), slice(joint.num_remembered, None)
         return Outputs(
             right[remembered].mean(),
