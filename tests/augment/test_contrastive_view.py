@@ -202,6 +202,10 @@ def test_boxes_are_those_of_a_plain_sampler() -> None:
     assert (8, 8) in cells
     table = [[counts[cell] for cell in cells] for counts in (plain, ours)]
     assert stats.chi2_contingency(table).pvalue > 1e-3
+    for start, extent in ((0, 2), (1, 3)):
+        starts = Counter(box[box[:, extent] == 5][:, start].tolist())
+        assert set(starts) == {0, 1, 2, 3}
+        assert stats.chisquare(list(starts.values())).pvalue > 1e-3
 
 
 @pytest.fixture(scope="module")

@@ -287,10 +287,12 @@ def test_plain_learner_is_supervised_contrastive_replay() -> None:
         kept = RetentionContext(plain.memory, plain.model, incoming, draws.generator("retention"))
         plain.memory.write(plain.retention(kept), incoming)
         expected = torch.stack(losses).detach().view(2, -1)[:, size:].mean()
-        torch.testing.assert_close(feedback.values[3], expected, rtol=1e-3, atol=1e-4)
-    ours = [*learner.model.parameters(), *learner.objective.parameters()]
-    for one, other in zip(ours, learnt, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(feedback.values[3], expected, rtol=1e-4, atol=1e-4)
+        for name in ("model", "objective"):
+            ours, theirs = getattr(learner, name), getattr(plain, name)
+            for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+            theirs.load_state_dict(ours.state_dict())  # as rounding grows from step to step
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
