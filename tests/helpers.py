@@ -97,3 +97,20 @@ class NoHostSynchronisation(TorchDispatchMode):
         for index in indices if isinstance(indices, list | tuple) else ():
             assert index is None or index.dtype != torch.bool, "a boolean mask has a shape known only later"
         return func(*args, **(kwargs or {}))
+
+
+class EveryRowDrawsTheSame(TorchDispatchMode):
+    """Gives every row of what is drawn the first row's numbers, so that the order of rows cannot matter."""
+
+    DRAWS = ("rand", "randint", "randn", "uniform_", "normal_", "bernoulli", "bernoulli_", "random_")
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        drawn = func(*args, **(kwargs or {}))
+        if func.name().removeprefix("aten::").partition(".")[0] in self.DRAWS and drawn.ndim > 0:
+            drawn.copy_(drawn[:1].clone().expand_as(drawn))
+        return drawn

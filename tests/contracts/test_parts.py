@@ -12,6 +12,7 @@ import torch
 from tests.helpers import (
     NUM_CLASSES,
     SHAPE,
+    EveryRowDrawsTheSame,
     NoHostSynchronisation,
     assert_same_state,
     make_batch,
@@ -100,17 +101,23 @@ def test_objective_reaches_the_network_whatever_the_order_of_rows(name: str) -> 
     torch.manual_seed(0)
     model = ReducedResNet18(SHAPE, NUM_CLASSES, width=2).double()
     objective = registry.make("objective", name)
+    objective.prepare(model)
+    objective.double()
+    shapes = objective.stored_shapes(model)
+    stored = {key: torch.zeros(4, *shape, dtype=torch.float64) for key, shape in shapes.items()}
     images = torch.rand(9, *SHAPE, dtype=torch.float64, generator=Generator().manual_seed(0))
     labels = torch.arange(9) % NUM_CLASSES
     order = torch.tensor([2, 0, 3, 1, 8, 5, 4, 7, 6])  # remembered stay before incoming
     gradients = []
     for rows in (torch.arange(9), order):
-        twin = copy.deepcopy(model)
+        twin, its_objective = copy.deepcopy((model, objective))
         generator = Generator().manual_seed(0)
-        with NoHostSynchronisation():
-            outputs = objective.backward(twin, Joint(images[rows], labels[rows], num_remembered=4), generator)
+        joint = Joint(images[rows], labels[rows], num_remembered=4, stored=stored)
+        with NoHostSynchronisation(), EveryRowDrawsTheSame():
+            outputs = its_objective.backward(twin, joint, generator)
         assert all(value.ndim == 0 and bool(value.isfinite()) for value in outputs[:4])
-        gradients.append([parameter.grad for parameter in twin.parameters()])
+        learnt = [*twin.parameters(), *its_objective.parameters()]
+        gradients.append([parameter.grad for parameter in learnt])
     assert any(bool(gradient.abs().sum() > 0) for gradient in gradients[0] if gradient is not None)
     for one, other in zip(*gradients, strict=True):
         assert (one is None) == (other is None)
