@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,47 @@ def test_different_settings_take_turns_over_the_same_images(
 def test_runs_take_turns_and_the_next_begins_when_one_ends() -> None:
     order: list[str] = []
 
-    def run(name: str, length: int) -> Iterator[None]:
+    def run(name: str, length: int) -> Iterator[bool]:
         for _ in range(length):
             order.append(name)
-            yield
+            yield False
 
     take_turns((run(name, length) for name, length in (("a", 3), ("b", 1), ("c", 2))), torch.device("cpu"), 2)
     assert "".join(order) == "abaacc"
+
+
+class SlowStream:
+    """Stands for a GPU's stream: a batch is done when it has been asked after so many times."""
+
+    def __init__(self, questions_per_batch: int) -> None:
+        self.questions_per_batch = questions_per_batch
+
+    def record_event(self) -> Any:
+        return SlowStream(self.questions_per_batch)
+
+    def query(self) -> bool:
+        self.questions_per_batch -= 1
+        return self.questions_per_batch < 0
+
+
+def test_run_ahead_of_the_gpu_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def run(name: str, length: int, needs_last: bool = False) -> Iterator[bool]:
+        for _ in range(length):
+            order.append(name)
+            yield needs_last
+
+    streams = iter((SlowStream(5), SlowStream(0)))
+    monkeypatch.setattr("encore.turns._own_stream", lambda device, at_once: next(streams))
+    monkeypatch.setattr("torch.cuda.stream", lambda stream: nullcontext())
+    take_turns(iter((run("a", 4), run("b", 9))), torch.device("cpu"), 2)
+    assert "".join(order) == "ababbbbbabbba", "two of a's batches lie on the GPU before it waits"
+
+    order.clear()
+    streams = iter((SlowStream(2), SlowStream(0)))
+    take_turns(iter((run("a", 3, needs_last=True), run("b", 6))), torch.device("cpu"), 2)
+    assert "".join(order) == "abbbabbba", "a needs what its last batch gave"
 
 
 def test_all_runs_are_saved_when_asked_to_stop(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def choose_parallel(device: torch.device, image_shape: tuple[int, int, int]) -> 
     return MOST_PARALLEL_UNASKED if device.type == "cuda" and is_small else 1
 
 
-def _work(job: _Job, display: Display, signals: list[int], at_once: int) -> Iterator[None]:
+def _work(job: _Job, display: Display, signals: list[int], at_once: int) -> Iterator[bool]:
     """Bring one run to its end, unless it is there already."""
     folder = job.folder
     folder.mkdir(exist_ok=True)

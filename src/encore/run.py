@@ -35,8 +35,11 @@ class Watcher(Protocol):
     def after_task(self, run: Run) -> None: ...
 
 
-def run_one(run: Run, watcher: Watcher) -> Iterator[None]:
-    """Teach the learner the whole stream, from wherever the run stands to the end."""
+def run_one(run: Run, watcher: Watcher) -> Iterator[bool]:
+    """Teach the learner the whole stream, from wherever the run stands to the end.
+
+    Yields, after each batch, whether the next turn needs what this one gave.
+    """
     learner, controller, stream = run.learner, run.controller, run.stream
     for task in range(run.task, len(stream.tasks)):
         if run.batch == 0:
@@ -44,7 +47,7 @@ def run_one(run: Run, watcher: Watcher) -> Iterator[None]:
         for incoming in stream.batches(task, run.batch_size, start=run.batch):
             plan = controller.choose(run.draws.host_generator("controller"))  # line 2: SampleAction
             feedback = learner.learn(incoming, plan)  # lines 3 to 9
-            yield  # other runs give the device their work meanwhile
+            yield controller.needs_feedback  # other runs give the device their work meanwhile
             if controller.needs_feedback:
                 controller.learn_from(feedback.read())  # line 10: UpdateRL
             run.batch += 1
