@@ -44,6 +44,7 @@ def compare(
     groups: Mapping[str, RunSettings],
     seeds: Sequence[int] | Mapping[str, Sequence[int]],
     published: Mapping[str, Published] | None = None,
+    parallel: int | None = None,
 ) -> Path:
     """Run every group over its seeds, print them side by side, and keep the records in a folder.
 
@@ -61,8 +62,8 @@ def compare(
         _refuse_others(group)
     with display_for(console, quiet=False) as display:
         begun = [group for group in wanted.values() if (group.directory / "config.json").is_file()]
-        launch.resume_all([group.directory for group in begun], display)
-        launch.start_all([group for group in wanted.values() if group not in begun], display)
+        launch.resume_all([group.directory for group in begun], display, parallel)
+        launch.start_all([group for group in wanted.values() if group not in begun], display, parallel)
     directories = [group.directory for group in wanted.values()]
     folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
     _keep(folder, wanted)
