@@ -37,7 +37,7 @@ def names(kind: str) -> tuple[str, ...]:
     """Return the names of all parts of a kind, in alphabetical order.
 
     >>> names("retention")
-    ('reservoir',)
+    ('aser', 'reservoir')
     """
     folder = importlib.import_module(f"encore.{FOLDERS[kind]}")
     return tuple(
