@@ -9,7 +9,7 @@ import torch
 
 
 class SideStream:
-    """A second queue on the GPU, for small networks that do not fill it; on a CPU one thing follows the other.
+    """A second queue on the GPU, for networks too small to fill it; on a CPU one thing follows the other.
 
     What is begun here sees all that was asked for before. What it returns may be used after `wait`, and
     nothing that it reads may be changed or let go before.

@@ -87,10 +87,13 @@ def exchange(slots: Tensor, remembered: Tensor, incoming: Tensor, scratch: int) 
 
     The largest of the incoming values is set against the smallest of the remembered, the second against the
     second, and so on. As one falls and the other rises, those who win are just the incoming ones among the
-    largest of all, and those who lose the remembered ones that are not.
+    largest of all, and those who lose the remembered ones that are not. Among equals the first stay.
     """
     num_pairs = min(len(remembered), len(incoming))
-    best = incoming.topk(num_pairs)
-    worst = remembered.masked_fill(slots == scratch, torch.inf).topk(num_pairs, largest=False)
-    taken = slots[worst.indices].masked_fill_(best.values <= worst.values, scratch)
-    return torch.full_like(incoming, scratch, dtype=torch.int64).index_copy_(0, best.indices, taken)
+    best, example = incoming.sort(descending=True, stable=True)
+    remembered = remembered.masked_fill(slots == scratch, torch.inf)
+    worst, candidate = (
+        ordered.flip(0)[:num_pairs] for ordered in remembered.sort(descending=True, stable=True)
+    )
+    taken = slots[candidate].masked_fill_(best[:num_pairs] <= worst, scratch)
+    return torch.full_like(incoming, scratch, dtype=torch.int64).index_copy_(0, example[:num_pairs], taken)
