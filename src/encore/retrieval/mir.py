@@ -61,10 +61,9 @@ class Mir:
     def _score(self, context: RetrievalContext, slots: Tensor) -> Tensor:
         images, labels, _ = context.memory.read(slots)
         candidates = Batch(images, labels)
-        scores = interference(
+        return interference(
             context.model, context.incoming, candidates, context.learning_rate, self._side_stream
         )
-        return scores.nan_to_num_()  # after a divergence, so that infinity stands for no candidate only
 
 
 def interference(
