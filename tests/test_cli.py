@@ -205,7 +205,7 @@ def test_what_is_usual_for_a_benchmark_is_taken_and_said(
         ("runn", "Did you mean"),
         ("run --bechmark digits", "Did you mean"),
         ("run --benchmark digit", "there is no benchmark 'digit'; did you mean 'digits'?"),
-        ("run --method err", "there is no method 'err'; did you mean 'er'?"),
+        ("run --method err", "there is no method 'err'; did you mean 'er'"),
         ("run --controller fix", "there is no controller 'fix'; did you mean 'fixed'?"),
         ("run --classifier softmaxx", "there is no classifier 'softmaxx'; did you mean 'softmax'?"),
         ("run --engine egear", "there is no engine 'egear'; did you mean 'eager'?"),

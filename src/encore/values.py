@@ -46,6 +46,11 @@ def not_negative_number(name: str, value: Any) -> float:
     return _number(name, value, "of at least 0", lambda number: number >= 0)
 
 
+def number_of_at_least(name: str, value: Any, lowest: float) -> float:
+    """Return a finite number of at least so much as a float."""
+    return _number(name, value, f"of at least {lowest}", lambda number: number >= lowest)
+
+
 def _exceeds(value: Any, highest: int) -> bool:
     return isinstance(value, int) and value > highest
 
