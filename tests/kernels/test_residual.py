@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import assert_same_state
 from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="needs Triton, which comes with torch's builds for CUDA")
@@ -15,6 +16,7 @@ pytest.importorskip("triton", reason="needs Triton, which comes with torch's bui
 from encore.kernels import residual
 from encore.models._residual import BasicBlock
 from encore.models.reduced_resnet18 import ReducedResNet18
+from encore.normalisation import batch_statistics
 from encore.own_kernels import in_use, use_own_kernels
 
 # The interpreter looks at parameters as at numbers.
@@ -97,6 +99,18 @@ def test_whole_network_takes_the_step_of_the_plain_one(monkeypatch: pytest.Monke
     assert calls == ["stem", *["basic_block"] * 8]
     for (name, parameter), other in zip(network.named_parameters(), plain.parameters(), strict=True):
         assert_near(parameter.grad, other.grad, name, tolerance=100 * TOLERANCE)
+
+
+def test_running_statistics_stay_where_they_are_not_tracked() -> None:
+    torch.manual_seed(0)
+    block = unsettle(BasicBlock(2, 4, stride=2)).train()
+    images = torch.randn(3, 2, 4, 4)
+    expected, before = block(images.to(DEVICE)), copy.deepcopy(block.state_dict())
+    block.load_state_dict(before)
+    with batch_statistics(block):  # type: ignore[arg-type]
+        out = residual.basic_block(images.to(DEVICE), block._layers())  # type: ignore[operator]
+    assert_near(out, expected, "out")
+    assert_same_state(block.state_dict(), before)
 
 
 def spy_on(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:

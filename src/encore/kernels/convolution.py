@@ -82,9 +82,10 @@ def finish(
     y, sums, gamma, beta, mean, variance, num_batches,
     side, side_sums, side_gamma, side_beta, side_mean, side_variance, side_num_batches,
     out, num_rows, eps, momentum,
-    NUM_CHANNELS: tl.constexpr, SIDE_KIND: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    NUM_CHANNELS: tl.constexpr, SIDE_KIND: tl.constexpr, MOVE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Normalise a raw result, add what goes beside it, and rectify; move the running statistics.
+    """Normalise a raw result, add what goes beside it, and rectify; move the running statistics, if asked.
 
     SIDE_KIND 0: nothing goes beside; 1: finished maps; 2: a raw result that is normalised, too.
     """
@@ -101,16 +102,17 @@ def finish(
             side, at, both, side_sums, side_gamma, side_beta, channel, inside, NUM_CHANNELS, num_rows, eps
         )
     tl.store(out + at, tl.maximum(value, 0.0), mask=both)
-    if tl.program_id(0) == 0:
-        is_first = tl.program_id(1) == 0
-        _move_running(
-            sums, mean, variance, num_batches, channel, inside, is_first, NUM_CHANNELS, num_rows, momentum
-        )
-        if SIDE_KIND == 2:
+    if MOVE:
+        if tl.program_id(0) == 0:
+            is_first = tl.program_id(1) == 0
             _move_running(
-                side_sums, side_mean, side_variance, side_num_batches,
-                channel, inside, is_first, NUM_CHANNELS, num_rows, momentum,
-            )  # fmt: skip
+                sums, mean, variance, num_batches, channel, inside, is_first, NUM_CHANNELS, num_rows, momentum
+            )
+            if SIDE_KIND == 2:
+                _move_running(
+                    side_sums, side_mean, side_variance, side_num_batches,
+                    channel, inside, is_first, NUM_CHANNELS, num_rows, momentum,
+                )  # fmt: skip
 
 
 @triton.jit

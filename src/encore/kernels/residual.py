@@ -32,6 +32,7 @@ class _Norm(NamedTuple):
     num_batches: Tensor
     eps: float
     momentum: float
+    moves: bool  # whether this pass may move them
 
 
 class _Layer(NamedTuple):
@@ -72,7 +73,14 @@ def _norm_of(norm: nn.BatchNorm2d) -> _Norm:
     assert norm.running_var is not None
     assert norm.num_batches_tracked is not None
     assert norm.momentum is not None
-    return _Norm(norm.running_mean, norm.running_var, norm.num_batches_tracked, norm.eps, norm.momentum)
+    return _Norm(
+        norm.running_mean,
+        norm.running_var,
+        norm.num_batches_tracked,
+        norm.eps,
+        norm.momentum,
+        norm.track_running_stats,
+    )
 
 
 class _Stem(torch.autograd.Function):
@@ -200,7 +208,7 @@ def _finish(y: _Raw, beside: Tensor | _Raw | None = None) -> Tensor:
     num_channels, rows = out.shape[1], _rows_of_a_program(_num_rows(out))
     kernels.finish[triton.cdiv(_num_rows(out), rows), triton.cdiv(num_channels, COLUMNS)](
         y.maps, y.sums, *y.layer[1:], *y.norm[:3], side_maps, side.sums, *side.layer[1:], *side.norm[:3],
-        out, _num_rows(out), y.norm.eps, y.norm.momentum, num_channels, kind, rows, COLUMNS,
+        out, _num_rows(out), y.norm.eps, y.norm.momentum, num_channels, kind, y.norm.moves, rows, COLUMNS,
     )  # fmt: skip
     return out
 
