@@ -267,8 +267,8 @@ def test_making_a_learner_leaves_the_global_generator_alone() -> None:
 def test_hot_step_never_waits_for_the_device(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(plan=Plan(repeats=2, num_ops=2), augment_target=target)
     # As on an accelerator: on the host the augmentation looks at what was drawn, which costs nothing there.
-    fixed_shapes = functools.partial(learner.rand_augment.apply, fixed_shapes=True)
-    monkeypatch.setattr(learner.rand_augment, "apply", fixed_shapes)
+    rand_augment: Any = learner.rand_augment
+    monkeypatch.setattr(rand_augment, "apply", functools.partial(rand_augment.apply, fixed_shapes=True))
     for batch in make_stream(4):
         learner.observe(*batch)
     with NoHostSynchronisation():

@@ -36,8 +36,8 @@ FOLDERS = {
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of all parts of a kind, in alphabetical order.
 
-    >>> names("retention")
-    ('reservoir',)
+    >>> "reservoir" in names("retention")
+    True
     """
     folder = importlib.import_module(f"encore.{FOLDERS[kind]}")
     return tuple(
@@ -81,6 +81,17 @@ def recipe(method: str) -> Recipe:
     if not isinstance(found, Recipe):
         raise EncoreError(f"methods/{method}.py must define RECIPE, an encore.interfaces.Recipe")
     return found
+
+
+def title(method: str) -> str:
+    """Return what the literature calls a method: one that is not known here, by its name in capitals.
+
+    >>> title("er"), title("agem"), title("of_a_later_version")
+    ('ER', 'A-GEM', 'OF-A-LATER-VERSION')
+    """
+    name = method.replace("-", "_")
+    own = recipe(name).title if name in names("method") else ""
+    return own or name.upper().replace("_", "-")
 
 
 def describe(kind: str, name: str) -> str:

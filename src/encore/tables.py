@@ -7,9 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
+from encore import registry
 from encore.metrics import mean_and_deviation
 
 Row = dict[str, Any]
+SPACE_REMARKS = {"authors": "authors' operations", "crop_flip": "crop and flip"}
 
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
@@ -49,7 +51,7 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
 
 def name_of(settings: Row) -> str:
     """Return what the paper calls a method under a plan: ER, R-ER with repeats alone, ER-RAR with both."""
-    name = str(settings["rehearsal"]["method"]).upper().replace("_", "-")
+    name = registry.title(str(settings["rehearsal"]["method"]))
     plan = settings["plan"]
     augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
     if plan["repeats"] > 1:
@@ -60,7 +62,7 @@ def name_of(settings: Row) -> str:
     if augmented and plan["augment_target"] != "both":
         remarks.append(f"{plan['augment_target']} only")
     if augmented and plan["operation_space"] != "paper":
-        remarks.append(f"{plan['operation_space']}' operations")
+        remarks.append(SPACE_REMARKS.get(plan["operation_space"], plan["operation_space"]))
     if settings["rehearsal"]["classifier"]:
         remarks.append(settings["rehearsal"]["classifier"])
     return ", ".join([name, *remarks])

@@ -1,0 +1,12 @@
+"""Experience replay that may go through each task 50 times: what a single pass gives away."""
+
+from encore.interfaces import Recipe
+
+RECIPE = Recipe(
+    retrieval="uniform",
+    retention="reservoir",
+    objective="cross_entropy",
+    classifier="nearest_class_mean",
+    title="offline ER",
+    usual={"epochs": 50},
+)
