@@ -358,6 +358,10 @@ def test_feedback_is_of_the_last_iteration() -> None:
         ({"learning_rate": float("nan")}, "learning rate must be a number above 0"),
         ({"weight_decay": -1.0}, "weight decay must be a number of at least 0"),
         ({"augment_target": "memmory"}, "there is no augmentation target 'memmory'; did you mean 'memory'"),
+        (
+            {"method": "lwf", "parts": {"classifier": "nearest_class_mean"}},
+            "the classifier nearest_class_mean answers from remembered examples, and the retention nothing",
+        ),
         ({"operation_space": "papers"}, "there is no operation space 'papers'; did you mean 'paper'"),
         ({"parts": {"classifer": "softmax"}}, "there is no kind of part 'classifer'; did you mean"),
         ({"parts": {"classifier": "softmaxx"}}, "there is no classifier 'softmaxx'; did you mean 'softmax'"),
