@@ -257,7 +257,6 @@ def test_what_is_usual_for_a_benchmark_is_taken_and_said(
             "the classifier nearest_class_mean answers from remembered examples, and the retention nothing "
             "keeps none: use the classifier softmax, or another retention, such as reservoir",
         ),
-        ("run --method agem --objective.from-start maybe", "from-start"),
         ("data check digit", "did you mean 'digits'?"),
         ("data fetch digit", "did you mean 'digits'?"),
         ("data fetch cifar100 --mirror ftp://a/b", "a mirror must be an http, https or file address"),

@@ -349,7 +349,7 @@ def test_feedback_is_of_the_last_iteration() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"method": "errr"}, "there is no method 'errr'; did you mean 'er'"),
+        ({"method": "agemm"}, "there is no method 'agemm'; did you mean 'agem'"),
         ({"memory_size": 0}, "memory size must be a whole number of at least 1, got 0"),
         ({"memory_batch_size": 0}, "memory batch size must be a whole number of at least 1, got 0"),
         ({"num_classes": 0}, "number of classes must be a whole number of at least 1, got 0"),

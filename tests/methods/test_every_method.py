@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from tests.helpers import NUM_CLASSES, assert_same_state, make_batch, make_learner, make_stream
 
 from encore import registry
+from encore.cli import main
 from encore.data.benchmark import Benchmark
 from encore.interfaces import Plan
 from encore.layout import lay_out, num_epochs
@@ -86,6 +88,14 @@ def test_offline_method_comes_50_times_and_the_memory_is_offered_each() -> None:
     for _ in range(3):
         learner.observe(*make_batch(5))
     assert learner.memory.num_seen == learner.memory.num_filled == 15  # each of the five is there thrice
+
+
+def test_switch_of_an_objective_is_one_word_on_the_command_line(tmp_path: Path) -> None:
+    small = ["--first-tasks", "1", "--memory-size", "20", "--model.width", "2", "--batch-size", "50"]
+    chosen = ["--method", "agem", "--objective.from-start", "--threads", "1", "--quiet"]
+    assert main(["run", *small, *chosen, "--out", str(tmp_path / "runs")]) == 0
+    recorded = json.loads((tmp_path / "runs" / "config.json").read_text())
+    assert recorded["settings"]["part_options"]["objective.from_start"] is True
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Averaged gradient episodic memory: no step may raise the loss of a batch out of the memory."""
+"""A-GEM, averaged gradient episodic memory: no step goes against the gradient of remembered examples."""
 
 from encore.interfaces import Recipe
 

@@ -1,4 +1,4 @@
-"""Dark experience replay: remembered examples keep the logits they once had, and are held to them."""
+"""DER, dark experience replay: remembered examples keep the logits they once had, and are held to them."""
 
 from encore.interfaces import Recipe
 

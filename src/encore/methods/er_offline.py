@@ -1,4 +1,4 @@
-"""Experience replay that may go through each task 50 times: what a single pass gives away."""
+"""Offline ER: experience replay that goes through each task 50 times."""
 
 from encore.interfaces import Recipe
 

@@ -1,4 +1,4 @@
-"""Reweighted experience replay: the memory's share of the loss is chosen, at twice the learning rate."""
+"""ER-rw, reweighted experience replay: memory and incoming share a weight of one between them."""
 
 from encore.interfaces import Recipe
 

@@ -1,4 +1,4 @@
-"""Learning from the incoming examples alone, without a memory: how much is forgotten if nothing is done."""
+"""Finetune: learning from the incoming examples alone, with nothing done against forgetting."""
 
 from encore.interfaces import Recipe
 

@@ -1,4 +1,4 @@
-"""Learning without forgetting: no memory, but the last task's network as a teacher."""
+"""LwF, learning without forgetting: no memory, but the network as it was a task ago for a teacher."""
 
 from encore.interfaces import Recipe
 
