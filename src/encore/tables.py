@@ -38,7 +38,7 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
             directory.name if several else name_of(settings),
             *(str(plan[key]) for key in ("repeats", "num_ops")),
             str(plan["magnitude"]) if plan["num_ops"] else "-",
-            str(settings["rehearsal"]["memory_size"]),
+            slots_of(settings),
             *(
                 _percent([record["metrics"][metric] for record in records])
                 for metric in ("average_accuracy", "forgetting", "backward_transfer")
@@ -47,6 +47,18 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
             _plus_minus([record["seconds"] for record in records]),
         )
     return table
+
+
+def slots_of(settings: Row) -> str:
+    """Return how many examples could be remembered; a dash where the retention keeps none.
+
+    >>> slots_of({"rehearsal": {"memory_size": 2000}, "parts": {"retention": {"name": "nothing"}}})
+    '-'
+    """
+    name = settings["parts"]["retention"]["name"]
+    is_known = name in registry.names("retention")
+    keeps = not is_known or getattr(registry.find("retention", name), "keeps", True)
+    return str(settings["rehearsal"]["memory_size"]) if keeps else "-"
 
 
 def name_of(settings: Row) -> str:

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import NUM_CLASSES, assert_same_state, make_batch, make_learner, make_stream
+from tests.helpers import (
+    NUM_CLASSES,
+    NoHostSynchronisation,
+    assert_same_state,
+    make_batch,
+    make_learner,
+    make_stream,
+)
 
 from encore import registry
 from encore.cli import main
@@ -68,6 +75,17 @@ def test_first_batch_of_one_class_and_a_class_seen_once(name: str) -> None:
     scores = learner.scores(make_batch(40).images)
     assert not scores.isnan().any()
     assert set(scores.argmax(dim=1).tolist()) <= set(range(NUM_CLASSES))
+
+
+@every_method
+def test_hot_step_never_waits_for_the_device(name: str) -> None:
+    learner = make_learner(method=name, plan=RAR, operation_space="crop_flip")
+    for batch in make_stream(4):
+        learner.observe(*batch)
+    learner.end_task()
+    with NoHostSynchronisation():
+        for batch in make_stream(2, seed=1):
+            learner.learn(batch, learner.plan)
 
 
 def settings_of(method: str, **stream: Any) -> RunSettings:

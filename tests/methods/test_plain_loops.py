@@ -84,6 +84,7 @@ def test_nothing_retrieved_is_finetuning_whatever_is_remembered() -> None:
     for each in (finetuned, learner):
         teach(each, make_tasks())
     assert_same_weights(finetuned.model, learner.model)
+    assert finetuned.num_images_trained == learner.num_images_trained
     assert learner.memory.num_filled == 12
     assert learner.predict(make_batch(5).images).shape == (5,)  # by nearest class mean
 
