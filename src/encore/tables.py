@@ -8,10 +8,11 @@ from typing import Any
 from rich.table import Table
 
 from encore import registry
+from encore.augment.augmentation import CROP_FLIP
 from encore.metrics import mean_and_deviation
 
 Row = dict[str, Any]
-SPACE_REMARKS = {"authors": "authors' operations", "crop_flip": "crop and flip"}
+SPACE_REMARKS = {"authors": "authors' operations", CROP_FLIP: "crop and flip"}
 
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
@@ -37,7 +38,7 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
         table.add_row(
             directory.name if several else name_of(settings),
             *(str(plan[key]) for key in ("repeats", "num_ops")),
-            str(plan["magnitude"]) if plan["num_ops"] else "-",
+            str(plan["magnitude"]) if plan["num_ops"] and plan["operation_space"] != CROP_FLIP else "-",
             slots_of(settings),
             *(
                 _percent([record["metrics"][metric] for record in records])
