@@ -252,6 +252,11 @@ def test_what_is_usual_for_a_benchmark_is_taken_and_said(
         ("theory --task-sizes 3.7 2", "'3.7' is not a whole number"),
         ("run foo", "it is not clear what to do with 'foo': see `encore run --help`"),
         ("run --objective.memory-weight nan", "memory_weight must be a number of at least 0"),
+        (
+            "run --method finetune --classifier nearest-class-mean",
+            "the classifier nearest_class_mean answers from remembered examples, and the retention nothing "
+            "keeps none: use the classifier softmax, or another retention, such as reservoir",
+        ),
         ("data check digit", "did you mean 'digits'?"),
         ("data fetch digit", "did you mean 'digits'?"),
         ("data fetch cifar100 --mirror ftp://a/b", "a mirror must be an http, https or file address"),

@@ -54,6 +54,22 @@ def test_commands_have_only_options_that_exist(page: str, capsys: pytest.Capture
         assert {word for word in command.split() if word.startswith("--")} <= known
 
 
+@pytest.mark.parametrize("name", registry.names("method"))
+def test_method_has_a_page_with_parts_and_options_that_exist(name: str) -> None:
+    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    options = {
+        f"--{kind}.{option.replace('_', '-')}"
+        for kind in registry.FOLDERS
+        for part in registry.names(kind)
+        for option in registry.options(kind, part)
+    }
+    shown = re.findall(r"(?<![\w-])--[a-z-]+\.[a-z-]+", text)
+    assert set(shown) <= options
+    for kind, part in registry.recipe(name).parts().items():
+        assert f"`{part}`" in text, f"the {kind}"
+    assert "**Cost.**" in text
+
+
 def test_page_on_ones_own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "docs/your_own_images.md"
     monkeypatch.chdir(tmp_path)

@@ -267,8 +267,8 @@ def test_making_a_learner_leaves_the_global_generator_alone() -> None:
 def test_hot_step_never_waits_for_the_device(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(plan=Plan(repeats=2, num_ops=2), augment_target=target)
     # As on an accelerator: on the host the augmentation looks at what was drawn, which costs nothing there.
-    fixed_shapes = functools.partial(learner.rand_augment.apply, fixed_shapes=True)
-    monkeypatch.setattr(learner.rand_augment, "apply", fixed_shapes)
+    rand_augment: Any = learner.rand_augment
+    monkeypatch.setattr(rand_augment, "apply", functools.partial(rand_augment.apply, fixed_shapes=True))
     for batch in make_stream(4):
         learner.observe(*batch)
     with NoHostSynchronisation():
@@ -349,7 +349,7 @@ def test_feedback_is_of_the_last_iteration() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"method": "errr"}, "there is no method 'errr'; did you mean 'er'"),
+        ({"method": "agemm"}, "there is no method 'agemm'; did you mean 'agem'"),
         ({"memory_size": 0}, "memory size must be a whole number of at least 1, got 0"),
         ({"memory_batch_size": 0}, "memory batch size must be a whole number of at least 1, got 0"),
         ({"num_classes": 0}, "number of classes must be a whole number of at least 1, got 0"),
@@ -358,6 +358,10 @@ def test_feedback_is_of_the_last_iteration() -> None:
         ({"learning_rate": float("nan")}, "learning rate must be a number above 0"),
         ({"weight_decay": -1.0}, "weight decay must be a number of at least 0"),
         ({"augment_target": "memmory"}, "there is no augmentation target 'memmory'; did you mean 'memory'"),
+        (
+            {"method": "lwf", "parts": {"classifier": "nearest_class_mean"}},
+            "the classifier nearest_class_mean answers from remembered examples, and the retention nothing",
+        ),
         ({"operation_space": "papers"}, "there is no operation space 'papers'; did you mean 'paper'"),
         ({"parts": {"classifer": "softmax"}}, "there is no kind of part 'classifer'; did you mean"),
         ({"parts": {"classifier": "softmaxx"}}, "there is no classifier 'softmaxx'; did you mean 'softmax'"),

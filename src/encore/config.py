@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from encore import registry
-from encore.augment.operation_spaces import SPACES
+from encore.augment.augmentation import OPERATION_SPACES
 from encore.errors import EncoreError, unknown_name
 from encore.interfaces import Recipe
 from encore.randomness import Randomness
@@ -61,10 +61,11 @@ class LearnerConfig:
         settle(self, "seed", Randomness(self.seed).seed)
         for kind, name, known in (
             ("augmentation target", self.augment_target, AUGMENT_TARGETS),
-            ("operation space", self.operation_space, SPACES),
+            ("operation space", self.operation_space, OPERATION_SPACES),
         ):
             if name not in known:
                 raise unknown_name(kind, name, known)
+        _check_together(self.parts["classifier"].name, self.parts["retention"].name)
 
     def make_part(self, kind: str, *arguments: Any) -> Any:
         """Construct the chosen part of a kind."""
@@ -183,6 +184,15 @@ def choose_part(kind: str, name: str, options: Mapping[str, Any]) -> PartChoice:
             raise unknown_name(f"option of the {kind} {name!r} called", option, known)
         chosen[option] = _check_type(f"{kind}.{option}", value, known[option])
     return PartChoice(resolved, chosen)
+
+
+def _check_together(classifier: str, retention: str) -> None:
+    needs_memory = getattr(registry.find("classifier", classifier), "needs_memory", False)
+    if needs_memory and not getattr(registry.find("retention", retention), "keeps", True):
+        raise EncoreError(
+            f"the classifier {classifier} answers from remembered examples, and the retention {retention} "
+            "keeps none: use the classifier softmax, or another retention, such as reservoir"
+        )
 
 
 def own_options(recipe: Recipe, named: Mapping[str, str]) -> dict[str, Any]:

@@ -154,7 +154,8 @@ class Retrieval(Protocol):
     """Chooses which slots to rehearse: int64 [size], all different, all filled.
 
     It may branch on `memory.is_full`, and on no other count of the host: what was captured is replayed while
-    the counts go on. A rule that cannot do without says `capturable = False`, and is called each time.
+    the counts go on. A rule that cannot do without says `capturable = False`, and is called each time. A rule
+    that never picks anything says `retrieves = False`.
     """
 
     def __call__(self, context: RetrievalContext) -> Tensor: ...
@@ -186,6 +187,8 @@ class Objective(nn.Module):
     What it keeps from one iteration to another are buffers, changed in place.
     """
 
+    rehearses = True  # whether it wants remembered examples; this may change when a task ends, and only then
+
     def prepare(self, model: Model) -> None:
         """Make what depends on the network: called once, before anything is learnt."""
 
@@ -202,7 +205,10 @@ class Objective(nn.Module):
 
 
 class Classifier(Protocol):
-    """Answers from a model and a memory; refitted whenever either has changed."""
+    """Answers from a model and a memory; refitted whenever either has changed.
+
+    One that has no answers without remembered examples says `needs_memory = True`.
+    """
 
     def fit(self, model: Model, memory: Memory) -> None: ...
 
@@ -268,6 +274,7 @@ class Recipe:
     classifier: str
     options: Mapping[str, Any] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)  # learning_rate, memory_batch_size, epochs
+    title: str = ""  # what the literature calls it, if not its name in capitals
 
     def parts(self) -> dict[str, str]:
         """Return the name of each part, by its kind."""

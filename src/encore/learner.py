@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from encore import checkpoint, registry
-from encore.augment.rand_augment import RandAugment
+from encore.augment.augmentation import make_augmentation
 from encore.checks import Array, check_batch, check_images
 from encore.config import LearnerConfig, resolve_parts, usual
 from encore.device import enough_memory, resolve_device
@@ -95,7 +95,7 @@ class Learner:
             learning_rate: of plain SGD; else the method's own.
             weight_decay: of plain SGD.
             augment_target: `both`, `memory`, `incoming` or `none`.
-            operation_space: RandAugment's operations, `paper` or `authors`.
+            operation_space: what is drawn from: RandAugment's `paper` or `authors`, or `crop_flip`.
             parts: other parts than the method's own, and options of parts, for example
                 `{"classifier": "softmax", "objective.memory_weight": 0.5}`.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -127,6 +127,9 @@ class Learner:
     def _set_up(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
         self.config, self.plan, self.device = config, plan, device
         self.draws = Randomness(config.seed, device)
+        self.retrieval: Retrieval = config.make_part("retrieval")
+        self.retention: Retention = config.make_part("retention")
+        num_slots = config.memory_size if getattr(self.retention, "keeps", True) else 1
         with enough_memory(), self.draws.seeded_initialisation():
             model: Model = config.make_part("model", config.image_shape, config.num_classes)
             # With the channels innermost, a step on a CPU takes about three quarters of the time.
@@ -135,18 +138,16 @@ class Learner:
             self.objective.prepare(self.model)
             self.objective.to(device)
             self._stored_shapes = self.objective.stored_shapes(self.model)
-            self.memory = Memory(config.memory_size, config.image_shape, device, self._stored_shapes)
+            self.memory = Memory(num_slots, config.image_shape, device, self._stored_shapes)
         learnt = (*self.model.parameters(), *self.objective.parameters())
         self.optimizer = torch.optim.SGD(
             [parameter for parameter in learnt if parameter.requires_grad],
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
         )
-        self.retrieval: Retrieval = config.make_part("retrieval")
-        self.retention: Retention = config.make_part("retention")
         self.classifier: Classifier = config.make_part("classifier")
         self.engine = self._make_engine()
-        self.rand_augment = RandAugment(config.operation_space)
+        self.rand_augment = make_augmentation(config.operation_space)
         self.num_steps = 0  # of SGD
         self.num_images_trained = 0  # that went through the network for them, remembered and incoming
         self._classifier_is_fitted = False
@@ -186,7 +187,8 @@ class Learner:
 
     def prepare(self, incoming: Batch, plan: Plan) -> Iteration:
         """Return what each of the plan's iterations starts from."""
-        num_remembered = min(self.config.memory_batch_size, self.memory.num_filled)
+        rehearses = self.objective.rehearses and getattr(self.retrieval, "retrieves", True)
+        num_remembered = min(self.config.memory_batch_size, self.memory.num_filled) if rehearses else 0
         magnitude = self._magnitudes[plan.magnitude]
         return Iteration(incoming, num_remembered, plan.num_ops, magnitude, self.memory.is_full)
 

@@ -83,6 +83,17 @@ def recipe(method: str) -> Recipe:
     return found
 
 
+def title(method: str) -> str:
+    """Return what the literature calls a method: one that is not known here, by its name in capitals.
+
+    >>> title("er"), title("agem"), title("of_a_later_version")
+    ('ER', 'A-GEM', 'OF-A-LATER-VERSION')
+    """
+    name = method.replace("-", "_")
+    own = recipe(name).title if name in names("method") else ""
+    return own or name.upper().replace("_", "-")
+
+
 def describe(kind: str, name: str) -> str:
     """Return the first line of a part's docstring."""
     documented = _module(kind, name) if kind == "method" else find(kind, name)

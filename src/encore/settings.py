@@ -115,7 +115,11 @@ class PlanSettings:
     controller: Annotated[str, _says("What chooses K, P and Q: `encore list controllers`.")] = "fixed"
     augment_target: Annotated[str, _says("What is augmented: both, memory, incoming or none.")] = "both"
     operation_space: Annotated[
-        str, _says("RandAugment's operations: the paper's 14, or the 16 of the authors' code.")
+        str,
+        _says(
+            "What is drawn from: paper, RandAugment's 14 operations; authors, the 16 of the paper's code; or "
+            "crop_flip, shifts by up to 4 pixels and mirror images."
+        ),
     ] = "paper"
 
 

@@ -7,9 +7,12 @@ from typing import Any
 
 from rich.table import Table
 
+from encore import registry
+from encore.augment.augmentation import CROP_FLIP
 from encore.metrics import mean_and_deviation
 
 Row = dict[str, Any]
+SPACE_REMARKS = {"authors": "authors' operations", CROP_FLIP: "crop and flip"}
 
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
@@ -35,8 +38,8 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
         table.add_row(
             directory.name if several else name_of(settings),
             *(str(plan[key]) for key in ("repeats", "num_ops")),
-            str(plan["magnitude"]) if plan["num_ops"] else "-",
-            str(settings["rehearsal"]["memory_size"]),
+            str(plan["magnitude"]) if plan["num_ops"] and plan["operation_space"] != CROP_FLIP else "-",
+            slots_of(settings),
             *(
                 _percent([record["metrics"][metric] for record in records])
                 for metric in ("average_accuracy", "forgetting", "backward_transfer")
@@ -47,9 +50,21 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
     return table
 
 
+def slots_of(settings: Row) -> str:
+    """Return how many examples could be remembered; a dash where the retention keeps none.
+
+    >>> slots_of({"rehearsal": {"memory_size": 2000}, "parts": {"retention": {"name": "nothing"}}})
+    '-'
+    """
+    name = settings["parts"]["retention"]["name"]
+    is_known = name in registry.names("retention")
+    keeps = not is_known or getattr(registry.find("retention", name), "keeps", True)
+    return str(settings["rehearsal"]["memory_size"]) if keeps else "-"
+
+
 def name_of(settings: Row) -> str:
     """Return what the paper calls a method under a plan: ER, R-ER with repeats alone, ER-RAR with both."""
-    name = str(settings["rehearsal"]["method"]).upper().replace("_", "-")
+    name = registry.title(str(settings["rehearsal"]["method"]))
     plan = settings["plan"]
     augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
     if plan["repeats"] > 1:
@@ -60,7 +75,7 @@ def name_of(settings: Row) -> str:
     if augmented and plan["augment_target"] != "both":
         remarks.append(f"{plan['augment_target']} only")
     if augmented and plan["operation_space"] != "paper":
-        remarks.append(f"{plan['operation_space']}' operations")
+        remarks.append(SPACE_REMARKS.get(plan["operation_space"], plan["operation_space"]))
     if settings["rehearsal"]["classifier"]:
         remarks.append(settings["rehearsal"]["classifier"])
     return ", ".join([name, *remarks])

@@ -51,6 +51,11 @@ def number_of_at_least(name: str, value: Any, lowest: float) -> float:
     return _number(name, value, f"of at least {lowest}", lambda number: number >= lowest)
 
 
+def share(name: str, value: Any) -> float:
+    """Return a number from 0 to 1 as a float."""
+    return _number(name, value, "from 0 to 1", lambda number: 0 <= number <= 1)
+
+
 def _exceeds(value: Any, highest: int) -> bool:
     return isinstance(value, int) and value > highest
 

@@ -48,7 +48,7 @@ def make(engine: str, device: str, kind: str = "method", name: str = "er", **cha
     parts = {"engine": engine, "model.width": 4}
     chosen: dict[str, Any] = {"method": name} if kind == "method" else {}
     if kind != "method":
-        parts[kind] = name
+        parts |= {"classifier": "softmax", kind: name}  # one that goes with any retention
     try:
         return make_learner(image_shape=SHAPE, device=device, parts=parts, **chosen, **changes)
     except EncoreError as error:

@@ -62,7 +62,7 @@ class RandAugment:
         The generator must be on the images' device. The magnitude may be a 0-d integer tensor on that device,
         so that a captured graph can be replayed with another one.
         """
-        _check(images, num_ops, magnitude, generator)
+        check_call(images, num_ops, magnitude, generator)
         if num_ops == 0:
             return _to_unit_interval(images)
         return self.apply(images, self.draw(len(images), num_ops, generator), magnitude)
@@ -133,7 +133,8 @@ def _to_unit_interval(images: Tensor) -> Tensor:
     return images.to(torch.float32).div_(255)
 
 
-def _check(images: Tensor, num_ops: int, magnitude: int | Tensor, generator: torch.Generator) -> None:
+def check_call(images: Tensor, num_ops: int, magnitude: int | Tensor, generator: torch.Generator) -> None:
+    """Refuse what cannot be augmented."""
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
         got = f"{str(images.dtype).removeprefix('torch.')} {list(images.shape)}"
         raise EncoreError(f"images to augment must be uint8 [N, C, H, W] with 1 or 3 channels, got {got}")

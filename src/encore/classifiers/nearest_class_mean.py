@@ -21,6 +21,8 @@ class NearestClassMean:
     without an exemplar in memory cannot be predicted.
     """
 
+    needs_memory = True
+
     def __init__(self) -> None:
         self._prototypes: Tensor  # [num_classes, F]
         self._known: Tensor  # bool [num_classes]
