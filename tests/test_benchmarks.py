@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,24 @@ def test_evidence_holds_the_table_and_what_makes_it_again(
     capsys.readouterr()
     assert main(["show", str(folder)]) == 0
     assert f"{100 * record['metrics']['average_accuracy']:.2f}" in capsys.readouterr().out
+
+
+def test_groups_have_seeds_of_their_own_and_published_values_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
+    groups = {"one": SMALL, "two": replace(SMALL, plan=PlanSettings(num_ops=1))}
+    published = {"two": evidence.Published(paper=50.0)}
+    folder = evidence.compare("trial", "A trial", groups, {"one": [3], "two": [3, 4]}, published, parallel=2)
+    found = sorted(str(path.parent.relative_to(folder)) for path in folder.glob("*/*/record.json"))
+    assert found == ["one/seed-3", "two/seed-3", "two/seed-4"]
+    records = [json.loads(path.read_text()) for path in folder.glob("two/*/record.json")]
+    assert {record["processes"][0]["side_by_side"] for record in records} == {2}
+    mean = 50 * sum(record["metrics"]["average_accuracy"] for record in records)
+    beside = (folder / "README.md").read_text().partition("difference")[2]
+    (row,) = [line.split() for line in beside.splitlines() if line.startswith("two")]
+    assert row == ["two", f"{mean:.1f}", *row[2:4], "-", "-", "50.0", f"{mean - 50:+.1f}"]
 
 
 def test_evidence_of_other_settings_is_not_passed_off(
