@@ -46,6 +46,11 @@ def not_negative_number(name: str, value: Any) -> float:
     return _number(name, value, "of at least 0", lambda number: number >= 0)
 
 
+def share(name: str, value: Any) -> float:
+    """Return a number from 0 to 1 as a float."""
+    return _number(name, value, "from 0 to 1", lambda number: 0 <= number <= 1)
+
+
 def _exceeds(value: Any, highest: int) -> bool:
     return isinstance(value, int) and value > highest
 

@@ -100,6 +100,7 @@ def test_objective_reaches_the_network_whatever_the_order_of_rows(name: str) -> 
     torch.manual_seed(0)
     model = ReducedResNet18(SHAPE, NUM_CLASSES, width=2).double()
     objective = registry.make("objective", name)
+    objective.prepare(model)
     images = torch.rand(9, *SHAPE, dtype=torch.float64, generator=Generator().manual_seed(0))
     labels = torch.arange(9) % NUM_CLASSES
     order = torch.tensor([2, 0, 3, 1, 8, 5, 4, 7, 6])  # remembered stay before incoming
