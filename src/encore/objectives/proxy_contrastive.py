@@ -56,10 +56,11 @@ class ProxyContrastive(Objective):
             features = pass_apart(model.features, rows.images, rows.num_remembered, model.smallest_batch)
         scores = score(features, self.proxies, self.temperature)
         classes = torch.arange(model.num_classes, device=scores.device)
-        counts = (rows.labels.unsqueeze(1) == classes).sum(dim=0).to(scores.dtype)
+        is_of = rows.labels.unsqueeze(1) == classes  # [rows, num_classes]
+        counts = is_of.sum(dim=0).to(scores.dtype)
         # The log of a class that is not there is minus infinity, and takes it out of the sum.
         sums = (scores + counts.log()).logsumexp(dim=1)
-        losses = sums - scores.gather(1, rows.labels.unsqueeze(1)).squeeze(1)
+        losses = sums - scores.masked_fill(~is_of, 0.0).sum(dim=1)
         torch.autograd.backward(losses.mean())
         right = (scores.detach().argmax(dim=1) == rows.labels).float()
         remembered, incoming = slice(None, rows.num_remembered), slice(rows.num_remembered, None)
