@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.objectives.plain import Scaled, as_images, assert_gradients_are_of
 from torch import Generator, Tensor
 
 from encore.errors import EncoreError
-from encore.interfaces import Joint, Plan
+from encore.interfaces import Joint, Model, Plan
 from encore.models.reduced_resnet18 import ReducedResNet18
 from encore.objectives.cross_entropy import CrossEntropy
 from encore.objectives.momentum_distillation import MomentumDistillation
@@ -35,6 +36,12 @@ def make_joint(num_remembered: int = 3, raw: Tensor | None = None) -> Joint:
     return Joint(images, torch.tensor([0, 4, 0, 2, 5, 5, 2]), num_remembered, raw=raw)
 
 
+def freeze(objective: MomentumDistillation, teacher: Model) -> None:
+    """Give an objective a teacher of its own, which follows the student no more."""
+    objective.prepare(teacher)
+    objective.num_steps.fill_(1e30)
+
+
 def softmax(logits: list[float], temperature: float) -> list[float]:
     weights = [math.exp(logit / temperature) for logit in logits]
     return [weight / sum(weights) for weight in weights]
@@ -47,8 +54,8 @@ def divergence(taught: list[float], learnt: list[float], temperature: float) -> 
 
 def test_by_hand() -> None:
     """At temperature 2 the teacher says 3/4 to 1/4 and the student, who cannot tell, 1/2 to 1/2."""
-    model, objective = Scaled(2, scale=0.0), MomentumDistillation(0.0, 1.0, 3.0, 2.0, teacher_rate=0.0)
-    objective.prepare(Scaled(2, scale=1.0))
+    model, objective = Scaled(2, scale=0.0), MomentumDistillation(0.0, 1.0, 3.0, 2.0, teacher_rate=1e-20)
+    freeze(objective, Scaled(2, scale=1.0))
     joint = Joint(as_images([[2 * math.log(3), 0.0]]), torch.tensor([0]), 0)
     outputs = objective.backward(model, joint, Generator())
     assert outputs.incoming_loss.item() == pytest.approx(math.log(2))
@@ -62,8 +69,8 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("augmented", [False, True])
 def test_loss_and_gradient_are_the_formula_s(raw_view: str, augmented: bool) -> None:
     model, teacher = make_model(), make_model(seed=1)
-    objective = MomentumDistillation(0.3, 0.7, 5.5, 4.0, teacher_rate=0.0, raw_view=raw_view)
-    objective.prepare(teacher)
+    objective = MomentumDistillation(0.3, 0.7, 5.5, 4.0, teacher_rate=1e-20, raw_view=raw_view)
+    freeze(objective, teacher)
     joint = make_joint(raw=make_batch(7).images if augmented else None)
     with NoHostSynchronisation():
         outputs = objective.backward(model, joint, Generator())
@@ -101,29 +108,37 @@ def test_only_the_student_s_passes_reach_its_statistics(augmented: int, raw_view
     objective.backward(model, make_joint(raw=make_batch(7).images if augmented else None), Generator())
     assert model.stem_norm.num_batches_tracked is not None
     assert model.stem_norm.num_batches_tracked.item() == passes
-    assert not list(objective.buffers())
+    assert [name for name, _ in objective.named_buffers()] == ["num_steps"]
     assert all(parameter.grad is None for parameter in objective.parameters())
 
 
-def test_teacher_is_the_running_average_of_the_weights() -> None:
-    model, objective = make_model(), MomentumDistillation(teacher_rate=0.2)
+@pytest.mark.parametrize("rate", [0.2, 1.0])
+def test_teacher_is_the_running_average_of_the_weights(rate: float) -> None:
+    """Weights of step i count (1 - rate)^(steps since), and all of them together one."""
+    model, objective = make_model(), MomentumDistillation(teacher_rate=rate)
     objective.prepare(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    initial = [parameter.detach().numpy().copy() for parameter in model.parameters()]
-    expected = initial
+
+    def flat(model: Model) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+
+    def average() -> np.ndarray[Any, np.dtype[np.float64]]:
+        shares = [(1 - rate) ** (len(history) - 1 - step) for step in range(len(history))]
+        weighted = [share * weights for share, weights in zip(shares, history, strict=True)]
+        return sum(weighted[1:], weighted[0]) / sum(shares)
+
+    history = []
     for _ in range(5):
         optimizer.zero_grad()
+        history.append(flat(model))
         objective.backward(model, make_joint(), Generator())
-        for place, teacher in enumerate(objective.teacher.parameters()):
-            np.testing.assert_allclose(teacher.numpy(), expected[place], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(flat(objective.teacher), average(), rtol=1e-6, atol=1e-7)
         optimizer.step()
-        weights = [parameter.detach().numpy().copy() for parameter in model.parameters()]
-        expected = [0.8 * old + 0.2 * new for old, new in zip(expected, weights, strict=True)]
-    average = objective.answering_model(model)  # which also counts the last step
-    for place, answering in enumerate(average.parameters()):
-        np.testing.assert_allclose(answering.detach(), (expected[place] + weights[place]) / 2, atol=1e-12)
-    assert_same_state(dict(average.named_buffers()), dict(model.named_buffers()))
-    assert not np.allclose(expected[0], initial[0])
+    history.append(flat(model))  # the answering network counts the last step, too
+    answering = objective.answering_model(model)
+    np.testing.assert_allclose(flat(answering), (average() + flat(model)) / 2, rtol=1e-6, atol=1e-7)
+    assert_same_state(dict(answering.named_buffers()), dict(model.named_buffers()))
+    assert not np.allclose(history[0], history[-1])
 
 
 def test_without_weight_it_is_cross_entropy() -> None:
@@ -140,7 +155,7 @@ def test_without_weight_it_is_cross_entropy() -> None:
 
 def test_empty_memory_leaves_the_incoming_term() -> None:
     model, objective = make_model(), MomentumDistillation(memory_weight=9.0)
-    objective.prepare(make_model(seed=1))
+    freeze(objective, make_model(seed=1))
     outputs = objective.backward(model, make_joint(num_remembered=0), Generator())
     assert outputs.memory_loss.isnan()
     assert outputs.memory_accuracy.isnan()
@@ -181,7 +196,8 @@ def test_teacher_is_part_of_the_state() -> None:
     for number in range(3):
         learner.observe(*make_batch(4, seed=number))
     teacher = dict(learner.objective.state_dict())
-    assert set(teacher) == {f"teacher.{name}" for name, _ in learner.model.named_parameters()}
+    names = {f"teacher.{name}" for name, _ in learner.model.named_parameters()}
+    assert set(teacher) == names | {"num_steps"}
     other = make_learner(method="mkd", seed=1)
     other.load_state_dict(learner.state_dict())
     assert_same_state(other.objective.state_dict(), teacher)
@@ -192,5 +208,7 @@ def test_teacher_is_part_of_the_state() -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(EncoreError, match=r"teacher_rate must be a number from 0 to 1, got 1\.5"):
         MomentumDistillation(teacher_rate=1.5)
+    with pytest.raises(EncoreError, match="teacher_rate must be above 0"):
+        MomentumDistillation(teacher_rate=0.0)
     with pytest.raises(EncoreError, match="there is no raw_view 'pupil'"):
         MomentumDistillation(raw_view="pupil")

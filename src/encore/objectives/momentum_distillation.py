@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from encore.errors import unknown_name
+from encore.errors import EncoreError, unknown_name
 from encore.interfaces import Joint, Model, Objective, Outputs
 from encore.pixels import as_floats
 from encore.values import not_negative_number, positive_number, share
@@ -20,8 +21,9 @@ VIEWS = ("teacher", "student", "none")
 class MomentumDistillation(Objective):
     """Cross-entropy, and distillation from the running average of the network's own weights.
 
-    Before each iteration t the teacher's weights become a * theta_t + (1 - a) * teacher_{t-1}, from the
-    initial weights on. An example x that was augmented to x' costs
+    Before iteration t = 1, 2, ... the teacher's weights become r * theta_t + (1 - r) * teacher_{t-1}, with
+    r = a / (1 - (1 - a)^t): an average with weights that fall by 1 - a with each step back, and sum to one.
+    An example x that was augmented to x' costs
 
         CE(s(x'), y) + w / 2 * KL(s(x') from teacher(x)) + w / 2 * KL(s(x') from teacher(x'))
 
@@ -32,6 +34,7 @@ class MomentumDistillation(Objective):
     """
 
     teacher: Model
+    num_steps: Tensor  # float32 [], how often the teacher has followed
 
     def __init__(
         self,
@@ -51,13 +54,17 @@ class MomentumDistillation(Objective):
         self.distillation_weight = not_negative_number("distillation_weight", distillation_weight)
         self.temperature = positive_number("temperature", temperature)
         self.teacher_rate = share("teacher_rate", teacher_rate)
+        if self.teacher_rate == 0:
+            raise EncoreError("teacher_rate must be above 0, as the teacher would be nobody's average")
         self.teacher_share = share("teacher_share", teacher_share)
+        self.log_keep = math.log1p(-self.teacher_rate) if self.teacher_rate < 1 else -math.inf
         if raw_view not in VIEWS:
             raise unknown_name("raw_view", raw_view, VIEWS)
         self.raw_view = raw_view
 
     def prepare(self, model: Model) -> None:
         """Begin with a teacher that is the student."""
+        self.register_buffer("num_steps", torch.zeros(()))
         self.teacher = copy.deepcopy(model).requires_grad_(False)
         for module in self.teacher.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -87,7 +94,16 @@ class MomentumDistillation(Objective):
     @torch.no_grad()
     def _follow(self, model: Model) -> None:
         """Move the teacher's weights towards the student's, as they are since the last step."""
-        torch._foreach_lerp_(list(self.teacher.parameters()), list(model.parameters()), self.teacher_rate)
+        teacher: list[Tensor] = list(self.teacher.parameters())
+        student: list[Tensor] = list(model.parameters())
+        moves = torch._foreach_sub(student, teacher)
+        torch._foreach_mul_(moves, self._next_rate())
+        torch._foreach_add_(teacher, moves)
+        self.num_steps += 1
+
+    def _next_rate(self) -> Tensor:
+        """Return the share r of the student in the teacher when it follows the next time."""
+        return self.teacher_rate / -torch.expm1((self.num_steps + 1) * self.log_keep)
 
     def _distill(self, model: Model, joint: Joint, logits: Tensor) -> Tensor:
         """Return each row's mean divergence from the teacher, over the pairs of views [R + B]."""
@@ -111,8 +127,8 @@ class MomentumDistillation(Objective):
     @torch.no_grad()
     def answering_model(self, model: Model) -> Model:
         """Return the average of student and teacher, with the student's batch-norm statistics."""
-        average = copy.deepcopy(model)
+        average, rate = copy.deepcopy(model), self._next_rate()
         for student, teacher in zip(average.parameters(), self.teacher.parameters(), strict=True):
-            followed = teacher.lerp(student, self.teacher_rate)  # for the step since the teacher last did
+            followed = teacher + rate * (student - teacher)  # the step since the teacher last did so
             student.lerp_(followed, self.teacher_share)
         return average
