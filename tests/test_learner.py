@@ -137,6 +137,11 @@ def test_augmentation_target(target: str, memory_changes: bool, incoming_changes
     assert torch.equal(joint.images[:30], remembered.images / 255) != memory_changes
     assert torch.equal(joint.images[30:], incoming.images / 255) != incoming_changes
     assert torch.equal(joint.labels, torch.cat([remembered.labels, incoming.labels]))
+    assert (joint.raw is None) == (target == "none")
+    if joint.raw is not None:
+        assert torch.equal(joint.raw, torch.cat([remembered.images, incoming.images]))
+    iteration = learner.prepare(incoming, Plan(repeats=1, num_ops=0))
+    assert learner._augment(Remembered(*remembered), iteration).raw is None
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 7], [3, 1, 20, 2], [30], [13, 1]])

@@ -84,6 +84,7 @@ class Joint(NamedTuple):
     labels: Tensor  # int64 [R + B]
     num_remembered: int  # R; 0 while the memory is empty
     stored: Mapping[str, Tensor] = NOTHING  # float32 [R, ...], of the remembered rows
+    raw: Tensor | None = None  # uint8 [R + B, C, H, W], before augmentation; None if nothing was augmented
 
 
 class Outputs(NamedTuple):
@@ -202,6 +203,14 @@ class Objective(nn.Module):
 
     def end_task(self, model: Model) -> None:
         """Take notice that a task has ended; most objectives need no boundaries."""
+
+    def answering_model(self, model: Model) -> Model:
+        """Return the network that answers questions: the one that learns, given in evaluation mode.
+
+        Or another made of it, such as an average over time, which changes neither. It is asked for anew when
+        anything was learnt.
+        """
+        return model
 
 
 class Classifier(Protocol):

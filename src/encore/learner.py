@@ -146,6 +146,7 @@ class Learner:
             weight_decay=config.weight_decay,
         )
         self.classifier: Classifier = config.make_part("classifier")
+        self._answering = self.model  # the network that the classifier was fitted to
         self.engine = self._make_engine()
         self.rand_augment = make_augmentation(config.operation_space)
         self.num_steps = 0  # of SGD
@@ -231,8 +232,8 @@ class Learner:
     def _augment(self, remembered: Remembered, iteration: Iteration) -> Joint:
         target, draws = self.config.augment_target, self.draws.generator("augmentation")
         incoming, num_ops, magnitude = iteration.incoming, iteration.num_ops, iteration.magnitude
+        images = torch.cat([remembered.images, incoming.images])
         if target == "both":
-            images = torch.cat([remembered.images, incoming.images])
             augmented = self.rand_augment(images, num_ops, magnitude, draws)
         else:
             parts = [
@@ -245,6 +246,7 @@ class Learner:
             torch.cat([remembered.labels, incoming.labels]),
             len(remembered.labels),
             remembered.stored,
+            images if num_ops > 0 and target != "none" else None,
         )
 
     def _remember(self, offer: Offer) -> None:
@@ -283,9 +285,12 @@ class Learner:
         self.model.eval()
         try:
             if not self._classifier_is_fitted:
-                self.classifier.fit(self.model, self.memory)
+                self._answering = self.objective.answering_model(self.model)
+                self.classifier.fit(self._answering, self.memory)
                 self._classifier_is_fitted = True
-            scored = [self.classifier.scores(self.model, as_floats(part)) for part in checked.split(CHUNK)]
+            scored = [
+                self.classifier.scores(self._answering, as_floats(part)) for part in checked.split(CHUNK)
+            ]
             return torch.cat(scored).to(images.device if isinstance(images, Tensor) else "cpu")
         finally:
             self.model.train()
