@@ -72,6 +72,7 @@ def takes_own_kernels(maps: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d
         own_kernels.in_use(maps, adds_up=True)
         and maps.dtype == torch.float32
         and norm.training
+        and norm.running_mean is not None
         and max(convolution.in_channels, convolution.out_channels) <= MOST_CHANNELS
     )
 
