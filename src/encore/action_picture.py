@@ -27,6 +27,8 @@ REPEATS, AUGMENTATIONS, ACCURACY = 190, 120, 150  # heights of the panels
 NARROWEST_PART = 4  # pixels
 PALE, DARK = (253, 231, 203), (142, 58, 6)  # of the weakest and of the strongest augmentation
 NONE = "#e8e8e8"
+MOST_EQUAL = 6  # times as likely as if all were alike, from which on a K has the darkest colour
+SYMBOLS = {"repeats": "K", "augmentations": "P, Q"}
 LINE, TARGET, CURVE = "#0b2a66", "#b3261e", "#2c7a4b"
 
 
@@ -89,7 +91,7 @@ def _frame(parts: Parts, height: int, heading: str, is_first: bool = False) -> I
 def _repeats(parts: Parts, shares: Shares, run: Recorded) -> Iterator[str]:
     """Yield how likely each K was, as a map, and the mean of those chosen as a line."""
     most = len(shares.chances)
-    highest = float(np.quantile(shares.chances.max(axis=0), 0.9)) or 1.0
+    highest = min(float(shares.chances.max()), MOST_EQUAL / most)
     levels = np.ceil(np.minimum(shares.chances / highest, 1.0) * NUM_LEVELS).astype(int)
     tops = np.linspace(REPEATS, 0, most + 1)
     for level in range(1, NUM_LEVELS + 1):
@@ -161,11 +163,11 @@ def _accuracy(parts: Parts, shares: Shares, run: Recorded) -> Iterator[str]:
     step = 0.1 if lowest >= 0.5 else 0.2
     for value in np.arange(1.0, lowest - 0.01, -step):
         yield _text(-8, f"{place(float(value)) + 4:.1f}", f"{100 * value:.0f} %", 'text-anchor="end"')
-    left, bottom = sum(parts.widths) + 22, ACCURACY - 26
-    yield f'<path d="M{left} {bottom}h22" stroke="{CURVE}" stroke-width="2.2"/>'
-    yield _text(left + 30, bottom + 4, "mean")
-    yield f'<rect x="{left}" y="{bottom + 12}" width="22" height="13" fill="{CURVE}" fill-opacity="0.18"/>'
-    yield _text(left + 30, bottom + 23, "middle half")
+    left = sum(parts.widths) - 166
+    yield f'<path d="M{left} -13h22" stroke="{CURVE}" stroke-width="2.2"/>'
+    yield _text(left + 28, -9, "mean")
+    yield f'<rect x="{left + 76}" y="-19" width="22" height="12" fill="{CURVE}" fill-opacity="0.18"/>'
+    yield _text(left + 104, -9, "middle half")
 
 
 def _targets(run: Recorded, width: int, lowest: float) -> Iterator[str]:
@@ -173,7 +175,7 @@ def _targets(run: Recorded, width: int, lowest: float) -> Iterator[str]:
     names: dict[float, list[str]] = {}
     for name, (low, high) in run.targets.items():
         for value in {low, high}:
-            names.setdefault(value, []).append("target" if low == high else name)
+            names.setdefault(value, []).append(SYMBOLS.get(name, name) if low < high else "target")
     for value, of_value in sorted(names.items()):
         height = ACCURACY * (1 - (value - lowest) / (1 - lowest))
         yield (
