@@ -91,6 +91,18 @@ def test_update_is_the_gradient_of_the_paper_s_objective(case: int) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_step_computed_by_hand() -> None:
+    """A = 1 and A* = 0.9 make |r| = 0.1, times the step of 10: one gains 1, the other loses 1."""
+    controller = make(repeats="1-3")
+    policy = controller.policies["repeats"]
+    controller.update("repeats", policy, 1, 1.0)
+    assert policy.weights == pytest.approx([1, 0, -1])
+    assert policy.probabilities == pytest.approx([0.665, 0.245, 0.090], abs=5e-4)
+    policy.weights = [0.0, 0.0, 0.0]
+    controller.update("repeats", policy, 0, 0.4)  # |r| = 0.5; two better arms, no worse one
+    assert policy.weights == pytest.approx([-5 / 3, 5 / 2 - 5 / 3, 5 / 2 - 5 / 3])
+
+
 def test_no_arm_moves_at_the_target() -> None:
     controller = make(target=0.9)
     controller.choose(Generator().manual_seed(0))
