@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from encore.bandit import Policy, better_and_worse, bootstrapped_gradient, read_augmentations, read_repeats
+from encore.cli import main
 from encore.controllers.bpg import BootstrappedPolicyGradient
 from encore.errors import EncoreError
 from encore.interfaces import FeedbackValues, Plan
@@ -163,6 +165,30 @@ def test_arms_are_read_as_they_are_written() -> None:
     assert controller.choose(Generator().manual_seed(0)) == Plan(7, 2, 9)
     controller.learn_from(feed(0.1))
     assert controller.probabilities == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--controller.target", "1.5"],
+            "controller.target must be an accuracy above 0 and below 1, got 1.5",
+        ),
+        (["--controller.repeats", ""], "controller.repeats is empty"),
+        (["--controller.augmentations", "1-5"], "controller.augmentations must be operations x magnitude"),
+    ],
+)
+def test_mistake_on_the_command_line_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    out = tmp_path / "runs"
+    assert (
+        main(["run", "--controller", "bpg", "--model.width", "2", "--quiet", "--out", str(out), *words]) == 2
+    )
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

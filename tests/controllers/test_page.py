@@ -25,7 +25,7 @@ def test_commands_and_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (table,) = blocks("csv")
     Path("plans.csv").write_text(table)
-    for command in "\n".join(blocks("sh")).replace("\\\n", " ").splitlines():
+    for command in "".join(blocks("sh")).replace("\\\n", " ").splitlines():
         program, *words = shlex.split(command)
         assert program == "encore"
         assert main([*words, *(SMALL if words[0] == "run" else [])]) == 0
