@@ -1,4 +1,4 @@
-"""DER-RAR and the number of repeats: CIFAR-100, first four tasks, a narrow network and a small memory, on a CPU.
+"""DER-RAR and its repeats: CIFAR-100, first four tasks, a narrow network and a small memory, on a CPU.
 
 The paper repeats 50 times with crops and mirror images. Distillation over 100 logits pulls weakly, 0.3 times
 the mean square, so it needs many steps; this shows what K = 1, 10 and 50 make of it.
@@ -28,7 +28,10 @@ def main() -> None:
         for repeats in (1, 10, 50)
     }
     compare(
-        "der_repeats", "DER with crops and flips over the number of repeats, four tasks, on a CPU", groups, SEEDS
+        "der_repeats",
+        "DER with crops and flips over the number of repeats, four tasks, on a CPU",
+        groups,
+        SEEDS,
     )
 
 

@@ -13,6 +13,7 @@ from encore.metrics import mean_and_deviation
 
 Row = dict[str, Any]
 SPACE_REMARKS = {"authors": "authors' operations", CROP_FLIP: "crop and flip"}
+PLAN = ("repeats", "num_ops", "magnitude")
 
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
@@ -34,11 +35,11 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
     )
     for directory, records in groups.items():
         settings = records[0]["config"]
-        plan = settings["plan"]
+        plan = _mean_plan(records)
         table.add_row(
-            directory.name if several else name_of(settings),
-            *(str(plan[key]) for key in ("repeats", "num_ops")),
-            str(plan["magnitude"]) if plan["num_ops"] and plan["operation_space"] != CROP_FLIP else "-",
+            directory.name if several else name_of(settings, plan),
+            *(f"{plan[key]:.1f}".removesuffix(".0") for key in ("repeats", "num_ops")),
+            "-" if has_no_magnitude(settings, plan) else f"{plan['magnitude']:.0f}",
             slots_of(settings),
             *(
                 _percent([record["metrics"][metric] for record in records])
@@ -48,6 +49,11 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
             _plus_minus([record["seconds"] for record in records]),
         )
     return table
+
+
+def has_no_magnitude(settings: Row, mean_plan: Row) -> bool:
+    """Whether Q plays no part: nothing was augmented, or by crops."""
+    return mean_plan["magnitude"] is None or settings["plan"]["operation_space"] == CROP_FLIP
 
 
 def slots_of(settings: Row) -> str:
@@ -62,16 +68,16 @@ def slots_of(settings: Row) -> str:
     return str(settings["rehearsal"]["memory_size"]) if keeps else "-"
 
 
-def name_of(settings: Row) -> str:
+def name_of(settings: Row, mean_plan: Row) -> str:
     """Return what the paper calls a method under a plan: ER, R-ER with repeats alone, ER-RAR with both."""
     name = registry.title(str(settings["rehearsal"]["method"]))
     plan = settings["plan"]
-    augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
-    if plan["repeats"] > 1:
+    augmented = mean_plan["num_ops"] > 0 and plan["augment_target"] != "none"
+    if mean_plan["repeats"] > 1:
         name = f"{name}-RAR" if augmented else f"R-{name}"
     elif augmented:
         name += " augmented"
-    remarks = []
+    remarks = [plan["controller"]] if plan["controller"] != "fixed" else []
     if augmented and plan["augment_target"] != "both":
         remarks.append(f"{plan['augment_target']} only")
     if augmented and plan["operation_space"] != "paper":
@@ -120,6 +126,19 @@ def make_table(first: str, *others: str, narrow: bool = False) -> Table:
     for name in others:
         table.add_column(name, justify="right", vertical="bottom", no_wrap=True)
     return table
+
+
+def _mean_plan(records: list[Row]) -> Row:
+    """Return the mean K, P and Q of runs; Q is None where nothing was augmented."""
+    plans = [record["plans"] if "plans" in record else _fixed_plan(record) for record in records]
+    values = {key: [plan[key] for plan in plans if plan[key] is not None] for key in PLAN}
+    return {key: sum(found) / len(found) if found else None for key, found in values.items()}
+
+
+def _fixed_plan(record: Row) -> Row:
+    """Return the plan of a run that was recorded when plans could not change."""
+    plan = record["config"]["plan"]
+    return {**plan, "magnitude": plan["magnitude"] if plan["num_ops"] else None}
 
 
 def _percent(values: list[float]) -> str:

@@ -136,5 +136,5 @@ def test_switch_of_an_objective_is_one_word_on_the_command_line(tmp_path: Path) 
     ],
 )
 def test_methods_are_called_as_the_literature_does(method: str, plan: PlanSettings, expected: str) -> None:
-    settings = RunSettings(rehearsal=RehearsalSettings(method=method), plan=plan)
-    assert name_of(settings.to_json()) == expected
+    settings = RunSettings(rehearsal=RehearsalSettings(method=method), plan=plan).to_json()
+    assert name_of(settings, settings["plan"]) == expected
