@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from benchmarks.evidence import keep_printed
 from encore.config import choose_part
 from encore.data.image_set import ImageSet
 from encore.data.opening import Choice, look, open_images, prepare, verify
@@ -60,7 +61,9 @@ def main() -> None:
         _add(table, f"opening what was prepared ({size})", lambda: read_prepared(pictures.path, ""))
         _add(table, "comparing it with the 100,000 files besides", lambda: look(pictures))
         _add(table, "verifying all of it besides", lambda: verify(read_prepared(pictures.path, "")))
-    Console().print(table)
+    console = Console(record=True, width=100)
+    console.print(table)
+    keep_printed("startup", "How long a run waits for its images", console.export_text())
 
 
 def _load(choice: Choice, device: torch.device) -> ImageStore:
