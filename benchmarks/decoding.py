@@ -9,7 +9,6 @@ out 224x224 at random, and hand over uint8 batches of 32 to a consumer that does
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -19,19 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import PIL
 import torch
 from PIL import Image
 from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks.evidence import keep_printed
 from encore import image_store
 from encore.data.image_set import ImageSet
 from encore.data.pictures import PictureFiles
 from encore.data.reading import num_readers
 from encore.image_store import ImageStore
-from encore.record import describe_machine
 from encore.stream import Stream, Task
 from encore.tables import make_table
 
@@ -64,7 +62,7 @@ class Photographs(Dataset[Tensor]):
 
 def main() -> None:
     """Measure both by turns, and print how they compare."""
-    console = Console()
+    console = Console(record=True, width=100)
     image_store.LARGEST_SHARE = 0  # nothing stays in memory, as of ImageNet nothing could
     with tempfile.TemporaryDirectory() as folder:
         paths = write_photographs(Path(folder))
@@ -111,12 +109,7 @@ def main() -> None:
         f"(median of {ROUNDS} rounds, {ratios[0]:.2f} to {ratios[-1]:.2f}), "
         f"for an equal share of the processor {cpu_ratio:.2f} times"
     )
-    machine = describe_machine(torch.device("cpu"))
-    console.print(
-        f"{machine['processor']}, {machine['cores']} cores, load {os.getloadavg()[0]:.1f}; "
-        f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}",
-        highlight=False,
-    )
+    keep_printed("decoding", "Photographs decoded in a second", console.export_text())
 
 
 def write_photographs(folder: Path) -> list[Path]:

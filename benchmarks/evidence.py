@@ -1,13 +1,15 @@
 """Running a comparison, and keeping what came out in a folder of `benchmarks/results/`.
 
-A folder holds a README with the command, the table, the commit, the machine and the versions, and the
-record of every run, from which `encore show` makes the same table again.
+A folder holds a README with the command, the table, the commit, the machine and the versions, and, where
+runs were compared, the record of every run, from which `encore show` makes the same table again.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import PIL
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -22,9 +26,11 @@ from encore import launch
 from encore.config import settle_usual
 from encore.display import display_for
 from encore.errors import EncoreError
+from encore.record import describe_machine, find_commit
 from encore.results import show_results
 from encore.settings import RunSettings
 from encore.tables import make_table
+from encore.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
 WORK = Path("runs")
@@ -87,6 +93,27 @@ def _refuse_others(group: launch.Group) -> None:
         or found_seeds != [*group.seeds]
     ):
         raise EncoreError(f"{group.directory} was made with other settings: remove it to measure anew")
+
+
+def keep_printed(name: str, title: str, printed: str, remarks: str = "") -> None:
+    """Keep what a benchmark of speed has printed, with how much else the machine had to do."""
+    folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine(torch.device("cpu"))
+    shown = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+    (folder / "README.md").write_text(
+        f"# {title}\n\n"
+        f"    python -m benchmarks.{name}\n\n"
+        f"```\n{shown}\n```\n\n{remarks}"
+        f"- commit {find_commit()}\n"
+        f"- {machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}\n"
+        f"- load {os.getloadavg()[0]:.1f} at the end, of this benchmark and of all else on the machine\n"
+        f"- encore {VERSION}, python {platform.python_version()}, torch {torch.__version__}, "
+        f"pillow {PIL.__version__}\n",
+        encoding="utf-8",
+    )
+    print(f"kept in {folder}")
 
 
 def _keep(folder: Path, groups: Mapping[str, launch.Group]) -> None:

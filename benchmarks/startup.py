@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from benchmarks.evidence import keep_printed
 from encore.config import choose_part
 from encore.data.image_set import ImageSet
 from encore.data.opening import Choice, look, open_images, prepare, verify
@@ -51,6 +54,7 @@ def main() -> None:
                 f"from the prepared file, every image verified, on {device}",
                 lambda: _open(cifar, device),
             )
+            _add(table, "the same as a process: Python and torch besides", lambda: _open_in_process(found))
         folder = Path(made) / "pictures"
         _write_pictures(folder)
         options = choose_part("benchmark", "image_folder", {"side": 84}).options
@@ -60,7 +64,9 @@ def main() -> None:
         _add(table, f"opening what was prepared ({size})", lambda: read_prepared(pictures.path, ""))
         _add(table, "comparing it with the 100,000 files besides", lambda: look(pictures))
         _add(table, "verifying all of it besides", lambda: verify(read_prepared(pictures.path, "")))
-    Console().print(table)
+    console = Console(record=True, width=100)
+    console.print(table)
+    keep_printed("startup", "How long a run waits for its images", console.export_text())
 
 
 def _load(choice: Choice, device: torch.device) -> ImageStore:
@@ -72,6 +78,15 @@ def _open(choice: Choice, device: torch.device) -> None:
     images: ImageSet = open_images(choice, skip_broken=0, tell=print)
     for _ in ImageStore(images, device).batches(torch.arange(len(images.images)), BATCH):
         pass
+
+
+def _open_in_process(found: Path) -> None:
+    """Do what `_open` does, from starting Python on."""
+    program = (
+        "from pathlib import Path; from benchmarks import startup as s; "
+        f"s._open(s.Choice(s.Cifar100(), data_dir=Path({str(found)!r})), s.resolve_device('auto'))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def _write_pictures(folder: Path) -> None:
@@ -86,12 +101,18 @@ def _write_pictures(folder: Path) -> None:
             (folder / f"{label}" / f"{number}.png").write_bytes(content.getvalue())
 
 
+def _processor_seconds() -> float:
+    """Return the processor's time that this process and those it waited for have had."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
+
+
 def _add(table: Any, name: str, work: Callable[[], object], rounds: int = ROUNDS) -> None:
     taken = []
     for _ in range(rounds):
-        begun, processor = time.perf_counter(), time.process_time()
+        begun, processor = time.perf_counter(), _processor_seconds()
         work()
-        taken.append((time.perf_counter() - begun, time.process_time() - processor))
+        taken.append((time.perf_counter() - begun, _processor_seconds() - processor))
     table.add_row(name, *(f"{value:.2f}" if value >= 0.1 else f"{value:.4f}" for value in min(taken)))
 
 

@@ -291,6 +291,25 @@ def test_a_sheet_shows_the_classes(
         assert opened.width > 6 * 48
 
 
+def test_a_sheet_that_cannot_be_written_is_refused_before_images_are_decoded(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sheet.jpg", "nowhere/sheet.png"):
+        command = [
+            "data",
+            "check",
+            "image_folder",
+            "--data-dir",
+            str(pictures),
+            "--sheet",
+            str(tmp_path / name),
+        ]
+        assert main(command) == 2
+        found = capsys.readouterr()
+        assert str(tmp_path / name) in found.err
+        assert found.out == ""
+
+
 # encore data forget, encore data fetch
 
 

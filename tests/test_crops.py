@@ -48,6 +48,14 @@ def test_crop_is_a_piece_of_its_image() -> None:
         assert sum(torch.equal(crop, piece) for piece in pieces) == 1
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
+def test_crops_on_a_gpu_are_those_on_the_host() -> None:
+    pixels = torch.randint(0, 256, (20, 3, 8, 10), dtype=torch.uint8)
+    on_host = random_crops(pixels, 4, np.random.default_rng(1))
+    assert torch.equal(random_crops(pixels.cuda(), 4, np.random.default_rng(1)).cpu(), on_host)
+
+
 def test_middle_is_the_middle() -> None:
     crops = central_crops(torch.from_numpy(IMAGES), 4)
     assert crops.shape == (60, 1, 4, 4)

@@ -136,7 +136,7 @@ def test_what_is_broken_is_said_without_end_of_the_list() -> None:
     store = make_store(SlowImages(range(50)), skip_broken=0)
     with pytest.raises(EncoreError) as caught:
         store.read(torch.arange(NUM_IMAGES))
-    assert "19.png is broken; and 30 more: mend or remove it, or allow N such images" in str(caught.value)
+    assert "19.png is broken; and 30 more: mend or remove them, or allow N such images" in str(caught.value)
     assert "20.png" not in str(caught.value)
 
 

@@ -16,8 +16,15 @@ def random_crops(images: Tensor, side: int, numbers: np.random.Generator) -> Ten
     """
     *_, height, width = images.shape
     places = numbers.integers([height - side + 1, width - side + 1], size=(len(images), 2)).tolist()
-    cut = [image[:, y : y + side, x : x + side] for image, (y, x) in zip(images, places, strict=True)]
-    return torch.stack(cut) if cut else images[:, :, :side, :side]
+    if not places:
+        return images[:, :, :side, :side]
+    if images.device.type == "cpu":  # by NumPy: torch's threads would wait for those that decode
+        pixels = images.numpy()
+        cut = [image[:, y : y + side, x : x + side] for image, (y, x) in zip(pixels, places, strict=True)]
+        return torch.from_numpy(np.stack(cut))
+    return torch.stack(
+        [image[:, y : y + side, x : x + side] for image, (y, x) in zip(images, places, strict=True)]
+    )
 
 
 def central_crops(images: Tensor, side: int) -> Tensor:

@@ -30,7 +30,7 @@ from encore.data.inventory import Check, Listing, PartCheck, check, describe_ben
 from encore.data.opening import Choice, forget, look, prepare, prepared_folder
 from encore.data.places import places
 from encore.data.prepared import in_words, read_prepared
-from encore.data.sheet import save_sheet
+from encore.data.sheet import check_path, save_sheet
 from encore.errors import EncoreError
 
 
@@ -115,6 +115,8 @@ def check_data(
 ) -> None:
     """Show what is right and wrong with a benchmark's files and images; refuse if anything is wrong."""
     choice = _choose(name, options, data_dir)
+    if sheet is not None:
+        check_path(sheet)
     with _bar(console, False, MofNCompleteColumn()) as report:
         found = check(choice, report)
     for file in (*found.files, *([found.prepared] if found.prepared else [])):

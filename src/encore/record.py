@@ -115,12 +115,23 @@ def find_commit() -> str | None:
 
 def peak_memory(device: torch.device) -> dict[str, int]:
     """Return the largest memory this process has held so far, on the host and on the GPU, in bytes."""
-    # Linux counts in KiB, macOS in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    peaks = {"peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    peaks = {"peak_memory_bytes": _peak_on_host()}
     if device.type == "cuda":
         peaks["gpu_peak_memory_bytes"] = torch.cuda.max_memory_allocated(device)
     return peaks
+
+
+def _peak_on_host() -> int:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    # On Linux this would count what the process held that started this one; there it is in KiB.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _find_versions() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from encore import registry
+from encore.data.reading import MOST_LISTED
 from encore.errors import EncoreError, unknown_name
 from encore.launch import find_groups, read_directory
 from encore.settings import RunSettings
@@ -49,6 +50,17 @@ def show_results(console: Console, directories: list[Path]) -> None:
         (records,) = finished.values()
         console.print()
         console.print(table_of_seeds(records) if len(records) > 1 else table_of_matrix(records[0]))
+        _list_skipped(console, {each for record in records for each in record.get("images_skipped", ())})
+
+
+def _list_skipped(console: Console, reasons: Set[str]) -> None:
+    """Name the images that runs left out as they are broken."""
+    if reasons:
+        console.print(f"\nleft out, as broken: {len(reasons):,} of the images", highlight=False)
+    for reason in sorted(reasons)[:MOST_LISTED]:
+        console.print(f"  {reason}", highlight=False, soft_wrap=True)
+    if len(reasons) > MOST_LISTED:
+        console.print(f"  and {len(reasons) - MOST_LISTED:,} more, all in record.json", highlight=False)
 
 
 def list_kinds(console: Console, kind: str | None) -> None:

@@ -44,15 +44,16 @@ def show_stream(
         ratios = [risk.nominal_ratio for risk in describe_stream(sizes, memory_size)]
         shown = _list([f"{ratio:.3g}" for ratio in ratios], ratios)
         described.append(f"lambda with a memory of {memory_size:,}: {shown}")
+    if picture is not None:  # first, as whoever reads what is printed may stop early
+        drawing = draw_picture(tasks, images.labels, images.class_names, title, described)
+        with written_atomically(picture) as unfinished:
+            unfinished.write_text(drawing, encoding="utf-8")
     for line in (title, *described):
         console.print(line, highlight=False, soft_wrap=True)
     console.print()
     for drawn in draw_chart(tasks, images.labels, images.class_names, console.width):
         console.print(drawn, highlight=False, no_wrap=True, overflow="crop")
     if picture is not None:
-        drawing = draw_picture(tasks, images.labels, images.class_names, title, described)
-        with written_atomically(picture) as unfinished:
-            unfinished.write_text(drawing, encoding="utf-8")
         console.print(f"written to {picture}", highlight=False, soft_wrap=True)
 
 

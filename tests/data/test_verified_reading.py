@@ -80,6 +80,12 @@ def test_not_found_names_every_place_and_the_way_out(
     )
 
 
+def test_a_file_in_the_place_of_a_folder_is_said_to_be_none(toy: Toy, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(EncoreError, match=r"/file \(the folder given, which is no folder\)"):
+        contents_of(toy, tmp_path / "file")
+
+
 WAY_OUT = ": put the published file in its place, or run `encore data fetch toy` with the same data folder"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.seeds import check_seeds
 
 from encore import registry
 from encore.data.benchmark import Benchmark, DataFile
@@ -245,6 +246,12 @@ def test_class_names_that_are_not_a_hundred_texts_are_refused(names: list[Any], 
     write_folder(tmp_path, contents)
     with pytest.raises(EncoreError, match="/meta must hold the names of 100 classes"):
         benchmark.load(tmp_path)
+
+
+def test_seeds_decide_the_stream_which_passes_once(tmp_path: Path) -> None:
+    benchmark, contents = small()
+    write_folder(tmp_path, contents)
+    check_seeds(benchmark, tmp_path)
 
 
 # The real data, where there is some.

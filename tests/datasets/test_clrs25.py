@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from tests.datasets.seeds import check_seeds
 
 from encore import registry
 from encore.cli import main
@@ -48,11 +50,12 @@ SCENES = [
     "storage-tank",
 ]
 NUM_TRAIN, NUM_EACH = 3, 4  # of each scene; the published data have 450 and 600
+TINY = ["--model.width", "2", "--threads", "1", "--device", "cpu"]
 RUNS = {number: np.random.default_rng(number).permutation(25).tolist() for number in (0, 1, 2)}
 
 
 class SmallClrs25(Clrs25):
-    class_sizes = (NUM_TRAIN,) * 25
+    class_sizes: tuple[int, ...] = (NUM_TRAIN,) * 25
     images_per_class = NUM_EACH
 
 
@@ -169,6 +172,10 @@ def test_a_stream_teaches_every_training_image_once(folder: Path) -> None:
     ]
     assert torch.cat([task.train for task in stream.tasks]).sort().values.tolist() == list(range(75))
     assert [len(task.test) for task in stream.tasks] == [5] * 5
+
+
+def test_seeds_decide_the_stream_which_passes_once(folder: Path) -> None:
+    check_seeds(SmallClrs25(side=8), folder)
 
 
 def test_the_run_is_chosen_by_its_folder(folder: Path) -> None:
@@ -474,3 +481,16 @@ def test_the_command_line_checks_it(
     in_list("test", lambda lines: lines.pop(0))(folder)
     assert main(["data", "check", "clrs25", "--data-dir", str(folder)]) == 2
     assert "test.txt names 24 images, and 25 were published" in capsys.readouterr().out
+
+
+def test_a_run_on_the_small_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the pictures as they are, 256x256."""
+    monkeypatch.setattr(Clrs25, "class_sizes", SmallClrs25.class_sizes)
+    monkeypatch.setattr(Clrs25, "images_per_class", SmallClrs25.images_per_class)
+    chosen = ["--benchmark", "clrs25", "--data-dir", str(folder), "--batch-size", "5", *TINY]
+    small = ["--memory-size", "4", "--first-tasks", "1", "--quiet", "--out", str(tmp_path / "runs")]
+    assert main(["run", *chosen, *small]) == 0
+    record = json.loads((tmp_path / "runs/seed-0/record.json").read_text())
+    assert record["config"]["image_shape"] == [3, 256, 256]
+    assert record["images_seen"] == 15
+    assert [(task["train"], task["test"]) for task in record["tasks"]] == [(15, 5)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import struct
 import threading
@@ -17,6 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from tests.datasets.seeds import check_seeds
 
 from encore import registry
 from encore.cli import main
@@ -36,6 +38,7 @@ SIZES = [10, 5, 5, 5, 5, 5, 5, 5, 5]
 TESTED = (3, 7, 10)
 PLACES = [(session, thing) for session in range(1, 12) for thing in range(1, 51)]
 PATHS = [f"s{session}/o{thing}/C_{session:02d}_{thing:02d}_000.png" for session, thing in PLACES]
+TINY = ["--model.width", "2", "--threads", "1", "--device", "cpu"]
 MARK = (1, 2, 3)  # the colour of the pixel at x = 5, y = 9
 RNG = np.random.default_rng(0)
 ORDERS = [RNG.permutation(50).tolist() for _ in range(10)]  # of the objects, in each run
@@ -212,6 +215,10 @@ def test_a_stream_teaches_every_training_image_once_in_the_official_order(source
     assert [len(task.test) for task in stream.tasks] == [3 * size for size in SIZES]
     taught = torch.cat([task.train for task in stream.tasks]).tolist()
     assert sorted(taught) == [row for row, (session, _) in enumerate(PLACES) if session not in TESTED]
+
+
+def test_seeds_decide_the_stream_which_passes_once(sources: dict[str, Path]) -> None:
+    check_seeds(SmallCore50(), sources["bare"])
 
 
 def test_a_seed_may_order_the_classes(sources: dict[str, Path]) -> None:
@@ -861,3 +868,17 @@ def test_the_command_line_checks_it(
     finally:
         (sources["zip"] / "LUP").rename(sources["zip"] / "LUP.pkl")
     assert "LUP.pkl is missing, and core50 needs it" in capsys.readouterr().out
+
+
+def test_a_run_on_the_small_one(
+    sources: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Core50, "numbers", SmallCore50.numbers)
+    chosen = ["--benchmark", "core50", "--data-dir", str(sources["zip"]), "--benchmark.run", "4"]
+    small = ["--batch-size", "30", "--memory-size", "9", "--first-tasks", "1", *TINY]
+    assert main(["run", *chosen, *small, "--quiet", "--out", str(tmp_path / "runs")]) == 0
+    record = json.loads((tmp_path / "runs/seed-0/record.json").read_text())
+    assert record["config"]["image_shape"] == [3, 128, 128]
+    assert record["images_seen"] == 60
+    (task,) = record["tasks"]
+    assert (task["classes"], task["train"], task["test"]) == (ORDERS[4][:10], 80, 30)

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.datasets.seeds import check_seeds
 
 from encore import registry
 from encore.data.image_set import ImageSet
@@ -63,6 +64,10 @@ def test_the_first_test_image_of_a_class_is_its_fifth(digits: ImageSet) -> None:
         fifth = carried.images[carried.target == label][4]
         ours = digits.test.images[digits.test.labels == label][0, 0]
         assert np.array_equal(ours, np.floor(fifth * 255 / 16 + 0.5))
+
+
+def test_seeds_decide_the_stream_which_passes_once() -> None:
+    check_seeds(Digits(), None)
 
 
 def test_without_scikit_learn_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

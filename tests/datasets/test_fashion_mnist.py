@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.datasets.seeds import check_seeds
 
 from encore import registry
 from encore.cli import main
@@ -274,12 +275,28 @@ def test_the_published_images_are_what_they_are_known_to_be(monkeypatch: pytest.
     assert round(float(found.train.images.std()) / 255, 4) == 0.3530
 
 
+def test_seeds_decide_the_stream_which_passes_once(tmp_path: Path) -> None:
+    benchmark, contents = small()
+    write(tmp_path, contents)
+    check_seeds(benchmark, tmp_path)
+
+
 def test_a_run_on_the_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark, contents = small()
     write(tmp_path, contents)
     for name in ("files", "class_sizes", "num_test"):
         monkeypatch.setattr(FashionMnist, name, getattr(benchmark, name))
     chosen = ["--benchmark", "fashion_mnist", "--data-dir", str(tmp_path), "--batch-size", "3"]
-    small_run = ["--memory-size", "10", "--first-tasks", "1", "--quiet", "--out", str(tmp_path / "runs")]
-    assert main(["run", *chosen, *small_run]) == 0
+    small_run = [
+        "--memory-size",
+        "10",
+        "--first-tasks",
+        "1",
+        "--model.width",
+        "2",
+        "--threads",
+        "1",
+        "--quiet",
+    ]
+    assert main(["run", *chosen, *small_run, "--out", str(tmp_path / "runs")]) == 0
     assert (tmp_path / "runs" / "seed-0" / "record.json").is_file()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.datasets.seeds import check_seeds
 
 from encore.cli import main
 from encore.data.image_set import BrokenImagesError, ImageSet
@@ -466,6 +467,11 @@ def test_the_seed_decides_the_split_unless_it_is_fixed(tmp_path: Path) -> None:
     assert 60 - 5 * 6.9 < counts.min() < counts.max() < 60 + 5 * 6.9
 
 
+def test_seeds_decide_the_stream_which_passes_once(tmp_path: Path) -> None:
+    names = [f"class {number}" for number in range(10)]
+    check_seeds(ImageFolder(side=8), paint_classes(tmp_path / "mine", names, count=10))
+
+
 def test_five_tasks_unless_asked_for_otherwise(tmp_path: Path) -> None:
     paint_classes(tmp_path, [f"class {number}" for number in range(12)], count=2)
     assert [len(task.classes) for task in tasks_of(tmp_path)] == [3, 3, 2, 2, 2]
@@ -604,6 +610,10 @@ def test_broken_pictures_stop_a_run_or_are_left_out(
         empty,
     ]
     assert [len(task["classes"]) for task in record["tasks"]] == [2, 2]
+    assert main(["show", str(tmp_path / "runs")]) == 0
+    told = capsys.readouterr().out
+    assert "left out, as broken: 2 of the images\n" in told
+    assert all(f"  {reason}\n" in told for reason in record["images_skipped"])
     assert (record["config"]["image_shape"], record["config"]["num_classes"]) == ([3, 16, 16], 4)
     assert record["config"]["parts"]["benchmark"]["options"]["side"] == 16
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from tests.datasets.seeds import check_seeds
 
 from encore import image_store, launch, registry
 from encore.cli import main
@@ -226,6 +227,10 @@ def test_it_is_found_by_its_name_and_in_the_environment(
         official.folder / "ILSVRC2012_devkit_t12" / "data" / "ILSVRC2012_validation_ground_truth.txt" in files
     )
     assert all(path.exists() for path in files)
+
+
+def test_seeds_decide_the_stream_which_passes_once(official: Official) -> None:
+    check_seeds(ImageNet(), official.folder)
 
 
 def test_tasks_are_the_seed_s(official: Official) -> None:

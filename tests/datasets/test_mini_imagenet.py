@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from tests.datasets.seeds import check_seeds
 from tests.datasets.test_cifar100 import Python2Pickle
 
 from encore import registry
@@ -31,6 +32,7 @@ BY_PART = {
 }
 IN_ORDER = [name for names in BY_PART.values() for name in names]
 PER_CLASS = 4
+TINY = ["--model.width", "2", "--threads", "1", "--device", "cpu"]
 
 
 class SmallMiniImagenet(MiniImagenet):
@@ -38,7 +40,7 @@ class SmallMiniImagenet(MiniImagenet):
     classes_of_parts: Mapping[str, int] = {part: len(names) for part, names in BY_PART.items()}
     num_per_class = PER_CLASS
     num_tested = 1
-    class_sizes = (PER_CLASS - 1,) * 6
+    class_sizes: tuple[int, ...] = (PER_CLASS - 1,) * 6
 
 
 class Fakes:
@@ -655,6 +657,12 @@ def test_pickles_count_before_pictures(tmp_path: Path) -> None:
     assert SmallMiniImagenet().check_files(tmp_path)[0].verdict.endswith("three pickles")
 
 
+@pytest.mark.parametrize("write", [write_pickles, write_listed])
+def test_seeds_decide_the_stream_which_passes_once(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path)
+    check_seeds(SmallMiniImagenet(), tmp_path)
+
+
 def test_a_run_on_the_small_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -662,7 +670,7 @@ def test_a_run_on_the_small_one(
     for name in ("num_tasks", "classes_of_parts", "num_per_class", "num_tested", "class_sizes"):
         monkeypatch.setattr(MiniImagenet, name, getattr(SmallMiniImagenet, name))
     chosen = ["--benchmark", "mini_imagenet", "--data-dir", str(tmp_path), "--split", "fixed"]
-    small = ["--batch-size", "3", "--memory-size", "5", "--first-tasks", "1", "--quiet"]
+    small = ["--batch-size", "3", "--memory-size", "5", "--first-tasks", "1", "--quiet", *TINY]
     assert main(["data", "check", "mini_imagenet", "--data-dir", str(tmp_path)]) == 0
     assert "all: 24 images of 6 classes, 4 of each" in capsys.readouterr().out
     assert main(["run", *chosen, *small, "--out", str(tmp_path / "runs")]) == 0

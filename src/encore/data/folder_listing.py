@@ -119,7 +119,7 @@ def walk(folder: Path) -> Tree:
                     tree.folders.append(inner)
                 if (identity := _identity(folder / inner)) not in above:
                     waiting.append((inner, above | {identity}))
-            elif Path(entry.name).suffix.lower() in ENDINGS and entry.is_file():
+            elif os.path.splitext(entry.name)[1].lower() in ENDINGS and entry.is_file():  # noqa: PTH122 - so many
                 tree.pictures.append(inner)
             else:
                 tree.num_others += 1

@@ -68,7 +68,12 @@ def copies(benchmark: Benchmark, folder: Path) -> list[Copy]:
 def not_found(benchmark: Benchmark, data_dir: Path | None) -> AbsentError:
     """Return the error for data that lies nowhere: where it was looked for, and how to get it."""
     looked_in = " or ".join(
-        f"{place.folder} ({place.named_by}{'' if place.folder.is_dir() else ', which does not exist'})"
-        for place in places(data_dir)
+        f"{place.folder} ({place.named_by}{_what_is_wrong(place.folder)})" for place in places(data_dir)
     )
     return AbsentError(f"{benchmark.name} was not found in {looked_in}: {benchmark.steps}")
+
+
+def _what_is_wrong(folder: Path) -> str:
+    if folder.is_dir():
+        return ""
+    return ", which is no folder" if folder.exists() else ", which does not exist"

@@ -95,5 +95,6 @@ def _too_many(reasons: list[str], tolerated: int) -> str:
     if len(reasons) > MOST_LISTED:
         listed += f"; and {len(reasons) - MOST_LISTED} more"
     if tolerated == 0:
-        return f"{listed}: mend or remove it, or allow N such images to be left out with --skip-broken N"
+        them = "it" if len(reasons) == 1 else "them"
+        return f"{listed}: mend or remove {them}, or allow N such images to be left out with --skip-broken N"
     return f"{len(reasons)} images are broken, and --skip-broken allows {tolerated}: {listed}"

@@ -24,11 +24,18 @@ BACKGROUND, INK = (238, 238, 238), (20, 20, 20)  # so that white images show whe
 
 def save_sheet(image_set: ImageSet, title: str, path: Path) -> None:
     """Write a sheet as a PNG."""
-    if path.suffix.lower() != ".png":
-        raise EncoreError(f"a picture sheet is a PNG: name a file that ends in .png, not {path}")
+    check_path(path)
     sheet = make_sheet(image_set, title)
     with written_atomically(path) as unfinished:
         sheet.save(unfinished, format="PNG")
+
+
+def check_path(path: Path) -> None:
+    """Refuse a file that could not be written, before all images are decoded."""
+    if path.suffix.lower() != ".png":
+        raise EncoreError(f"a picture sheet is a PNG: name a file that ends in .png, not {path}")
+    if not path.parent.is_dir():
+        raise EncoreError(f"{path} could not be written: there is no folder {path.parent}; create it first")
 
 
 def make_sheet(image_set: ImageSet, title: str) -> Image.Image:
