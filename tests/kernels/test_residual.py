@@ -22,8 +22,13 @@ from encore.own_kernels import in_use, use_own_kernels
 # The interpreter looks at parameters as at numbers.
 pytestmark = pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-# Products of a GPU are taken in TF32, whose fraction has ten bits.
-TOLERANCE = 1e-2 if DEVICE == "cuda" else 1e-5
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take products in single precision, not in TF32, whose fraction has ten bits."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def unsettle(module: nn.Module) -> nn.Module:

@@ -15,6 +15,7 @@ from encore.augment.operation_spaces import SPACES
 from encore.augment.tables import CENTRE_BITS
 from encore.errors import EncoreError, unknown_name
 from encore.interfaces import Plan
+from encore.pixels import to_unit_interval
 
 
 class Draws(NamedTuple):
@@ -64,7 +65,7 @@ class RandAugment:
         """
         check_call(images, num_ops, magnitude, generator)
         if num_ops == 0:
-            return _to_unit_interval(images)
+            return to_unit_interval(images)
         return self.apply(images, self.draw(len(images), num_ops, generator), magnitude)
 
     def draw(self, num_images: int, num_ops: int, generator: torch.Generator) -> Draws:
@@ -88,7 +89,7 @@ class RandAugment:
         if fixed_shapes is None:
             fixed_shapes = images.device.type != "cpu"
         if not fixed_shapes:
-            return _to_unit_interval(self._apply_on_host(images, draws, magnitude))
+            return to_unit_interval(self._apply_on_host(images, draws, magnitude))
         return self._apply_to_batch(images, draws, magnitude)
 
     def _apply_on_host(self, images: Tensor, draws: Draws, magnitude: int | Tensor) -> Tensor:
@@ -126,11 +127,7 @@ class RandAugment:
             return images
         for choices, centres in drawn:
             images = augment(images, choices, centres, settings, tables)
-        return _to_unit_interval(images)
-
-
-def _to_unit_interval(images: Tensor) -> Tensor:
-    return images.to(torch.float32).div_(255)
+        return to_unit_interval(images)
 
 
 def check_call(images: Tensor, num_ops: int, magnitude: int | Tensor, generator: torch.Generator) -> None:

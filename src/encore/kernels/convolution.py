@@ -3,7 +3,7 @@
 A batch of twenty small images gives a GPU so little arithmetic that a step's time is that of its many small
 kernels. So a convolution here leaves the sums from which its result will be normalised, and one kernel
 normalises, adds the shortcut, rectifies and moves the running statistics; the way back is done alike. Maps
-are [N, H, W, C] in memory, in single precision; products are taken in TF32, as cuDNN takes them.
+are [N, H, W, C] in memory, in single precision; products are taken in TF32 where torch lets cuDNN do so.
 
 With x a convolution's input, y its raw result, m the number of its rows N H W, and for each channel of y:
 
@@ -32,7 +32,7 @@ def convolve(
     x, weight, y, sums, num_rows,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Convolve x, and add up the sums of the result."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -53,7 +53,7 @@ def convolve(
         weights = tl.load(
             weight + at, mask=(channel < NUM_IN)[:, None] & (column < NUM_OUT)[None, :], other=0.0
         )
-        result = tl.dot(value, weights, result, input_precision="tf32")
+        result = tl.dot(value, weights, result, input_precision=PRECISION)
     at = row[:, None] * NUM_OUT + column[None, :]
     tl.store(y + at, result, mask=(row < num_rows)[:, None] & (column < NUM_OUT)[None, :])
     # Rows beyond the last are zero, as nothing was loaded for them.
@@ -179,7 +179,7 @@ def convolve_back(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
     ADD: tl.constexpr, RECTIFIED: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Give back the gradient of a convolution's input x.
 
@@ -216,7 +216,7 @@ def convolve_back(
         weights = tl.load(
             weight + at, mask=(channel < NUM_OUT)[:, None] & (column < NUM_IN)[None, :], other=0.0
         )
-        result = tl.dot(value, weights, result, input_precision="tf32")
+        result = tl.dot(value, weights, result, input_precision=PRECISION)
     at = ((image * HEIGHT + y_of_x) * WIDTH + x_of_x)[:, None] * NUM_IN + column[None, :]
     both = exists[:, None] & (column < NUM_IN)[None, :]
     if ADD:
@@ -234,7 +234,7 @@ def correlate(
     y_gradient, x, weight_gradient, num_rows, num_steps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     NUM_IN: tl.constexpr, NUM_OUT: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradient of a convolution's weights."""
     in_chunks: tl.constexpr = (NUM_IN + DEPTH - 1) // DEPTH
@@ -254,6 +254,6 @@ def correlate(
         there = (row < num_rows) & (y_at >= 0) & (y_at < HEIGHT) & (x_at >= 0) & (x_at < WIDTH)
         at = ((image * HEIGHT + y_at) * WIDTH + x_at)[:, None] * NUM_IN + into[None, :]
         value = tl.load(x + at, mask=there[:, None] & (into < NUM_IN)[None, :], other=0.0)
-        result = tl.dot(gradient, value, result, input_precision="tf32")
+        result = tl.dot(gradient, value, result, input_precision=PRECISION)
     at = out[:, None] * (SIDE * SIDE * NUM_IN) + tap * NUM_IN + into[None, :]
     tl.atomic_add(weight_gradient + at, result, mask=(out < NUM_OUT)[:, None] & (into < NUM_IN)[None, :])

@@ -180,6 +180,10 @@ def _rows_of_a_program(num_rows: int) -> int:
     return rows
 
 
+def _precision() -> str:
+    return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+
+
 def _depth(num_channels: int) -> int:
     """Return how many channels a program reads at a time."""
     depth: int = min(MOST_DEPTH, triton.next_power_of_2(num_channels))
@@ -194,7 +198,8 @@ def _convolve(maps: Tensor, layer: _Layer, stride: int, sums: Tensor, norm: _Nor
     rows = _rows_of_a_program(_num_rows(y))
     kernels.convolve[triton.cdiv(_num_rows(y), rows), triton.cdiv(num_out, COLUMNS)](
         maps, _channels_last(layer.weight), y, sums, _num_rows(y),
-        height, width, *out_shape[2:], num_in, num_out, side, stride, rows, COLUMNS, _depth(num_in),
+        height, width, *out_shape[2:], num_in, num_out, side, stride,
+        rows, COLUMNS, _depth(num_in), _precision(),
     )  # fmt: skip
     return _Raw(y, sums, layer, norm)
 
@@ -265,7 +270,7 @@ def _convolve_back(
         y_gradient, _channels_last(weight), gradient, x if add is None else add, x,
         x if raw is None else raw.maps, x if back_sums is None else back_sums, rows_of_class, num_images,
         height, width, *out_sides, num_in, num_out, weight.shape[2], stride,
-        add is not None, raw is not None, rows, COLUMNS, _depth(num_out),
+        add is not None, raw is not None, rows, COLUMNS, _depth(num_out), _precision(),
     )  # fmt: skip
     return gradient
 
@@ -280,5 +285,6 @@ def _correlate(y_gradient: Tensor, x: Tensor, weight: Tensor, stride: int, gradi
     kernels.correlate[*kinds, triton.cdiv(num_rows, num_steps * CORRELATE_ROWS)](
         y_gradient, x, gradient, num_rows, num_steps,
         height, width, *out_sides, num_in, num_out, side, stride, CORRELATE_ROWS, COLUMNS, COLUMNS,
+        _precision(),
     )  # fmt: skip
     return gradient.view(num_out, side, side, num_in).permute(0, 3, 1, 2)
