@@ -31,11 +31,11 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
     )
     for directory, records in groups.items():
         settings = records[0]["config"]
-        plan = settings["plan"]
+        plans = [record["config"]["plan"] for record in records]
         table.add_row(
             directory.name if several else name_of(settings),
-            *(str(plan[key]) for key in ("repeats", "num_ops")),
-            str(plan["magnitude"]) if plan["num_ops"] else "-",
+            *(_each([str(plan[key]) for plan in plans]) for key in ("repeats", "num_ops")),
+            _each([str(plan["magnitude"]) if plan["num_ops"] else "-" for plan in plans]),
             str(settings["rehearsal"]["memory_size"]),
             *(
                 _percent([record["metrics"][metric] for record in records])
@@ -105,6 +105,11 @@ def make_table(first: str, *others: str, narrow: bool = False) -> Table:
     for name in others:
         table.add_column(name, justify="right", vertical="bottom", no_wrap=True)
     return table
+
+
+def _each(values: list[str]) -> str:
+    """Return what all have in common, or what each has: seeds may have chosen for themselves."""
+    return values[0] if len(set(values)) == 1 else " ".join(values)
 
 
 def _percent(values: list[float]) -> str:
