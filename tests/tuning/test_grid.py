@@ -44,7 +44,8 @@ def test_grid_with_nothing_left_is_refused(empty: tuple[list[int], ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"), [(([0],), "repeats .K."), (([1], [5]), "num_ops"), (([1], [1], [31]), "magnitude")]
+    ("values", "sentence"),
+    [(([0],), "repeats .K."), (([1], [5]), "num_ops"), (([1], [1], [31]), "magnitude")],
 )
 def test_values_out_of_bounds_are_refused(values: tuple[list[int], ...], sentence: str) -> None:
     with pytest.raises(EncoreError, match=sentence):

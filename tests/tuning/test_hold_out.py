@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from encore import registry
+from encore.data.benchmark import Arrangement
 from encore.data.image_set import ImageSet
 from encore.datasets.digits import Digits
 from encore.errors import EncoreError
@@ -22,7 +25,7 @@ def images() -> ImageSet:
     return Digits().load(None)
 
 
-def tasks_of(images: ImageSet, seed: int = 0, **stream: object) -> list[Task]:
+def tasks_of(images: ImageSet, seed: int = 0, **stream: Any) -> list[Task]:
     settings = replace(RunSettings(), stream=replace(StreamSettings(), **stream))
     return lay_out(settings, seed, Digits(), images, Randomness(seed).host_generator("stream"))
 
@@ -58,11 +61,9 @@ def test_share_is_that_of_each_class_of_each_task(images: ImageSet) -> None:
 def test_what_is_held_out_is_the_seed_s_and_not_always_the_same_place(images: ImageSet) -> None:
     one, same = (tasks_of(images, 3, hold_out=0.2) for _ in range(2))
     assert [task.test.tolist() for task in one] == [task.test.tolist() for task in same]
-    sorted_classes = [
-        {row for task in tasks_of(images, seed, class_order=("sorted",), hold_out=0.2) for row in task.test.tolist()}
-        for seed in (3, 4)
-    ]
-    both = len(sorted_classes[0] & sorted_classes[1]) / len(sorted_classes[0])
+    draws = [tasks_of(images, seed, class_order=("sorted",), hold_out=0.2) for seed in (3, 4)]
+    first, second = ({row for task in tasks for row in task.test.tolist()} for tasks in draws)
+    both = len(first & second) / len(first)
     assert 0.1 < both < 0.3, "two draws of a fifth have a fifth in common"
 
 
@@ -88,18 +89,13 @@ def test_share_out_of_bounds_is_refused(images: ImageSet, share: float) -> None:
         tasks_of(images, hold_out=share)
 
 
-def test_tasks_with_one_image_of_each_class_are_refused() -> None:
-    images = Digits().load(None)
-    labels, seen = torch.from_numpy(images.labels), set()
-    is_test = torch.ones(len(labels), dtype=torch.bool)
-    for row, label in enumerate(labels.tolist()):
-        if label not in seen:
-            seen.add(label)
-            is_test[row] = False
+def test_tasks_with_one_image_of_each_class_are_refused(images: ImageSet) -> None:
+    is_test = np.ones(len(images.labels), dtype=np.bool_)
+    is_test[np.unique(images.labels, return_index=True)[1]] = False
 
     class OneEach(Digits):
-        def arrange(self, images: ImageSet, seed: int, split: str | None):  # type: ignore[no-untyped-def]
-            return super().arrange(images, seed, split)._replace(is_test=is_test.numpy())
+        def arrange(self, images: ImageSet, seed: int, split: str | None) -> Arrangement:
+            return super().arrange(images, seed, split)._replace(is_test=is_test)
 
     settings = RunSettings(StreamSettings(hold_out=0.5, batch_size=1))
     with pytest.raises(EncoreError, match="task 1 has one training image of each class, so that none can"):

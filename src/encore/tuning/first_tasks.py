@@ -124,7 +124,7 @@ def tune(
     whole = launch.make_run(settings, seeds[0], display, shelf)
     if search.num_tasks > len(whole.stream.tasks):
         raise EncoreError(
-            f"the stream has {len(whole.stream.tasks)} tasks, so it cannot be tuned on the first "
+            f"the stream has {count_tasks(len(whole.stream.tasks))}, so it cannot be tuned on the first "
             f"{search.num_tasks}: choose a smaller --tune-tasks"
         )
     search = replace(search, settings=whole.settings)
@@ -186,6 +186,15 @@ def describe(choice: Choice) -> str:
         f"{name_plan(best.plan)}, {best.accuracy:.1%} on what was held out: the best of {tried} "
         f"setting{'s' * (tried > 1)}, found in {choice.sgd_steps:,} SGD steps"
     )
+
+
+def count_tasks(number: int) -> str:
+    """Return a number of tasks in words.
+
+    >>> count_tasks(1), count_tasks(2)
+    ('1 task', '2 tasks')
+    """
+    return f"{number} task{'s' * (number > 1)}"
 
 
 def is_search(directory: Path) -> bool:

@@ -12,7 +12,7 @@ from rich.table import Table
 from encore.interfaces import Plan
 from encore.metrics import mean_and_deviation
 from encore.tables import Row, make_table
-from encore.tuning.first_tasks import Choice, Search, count_runs, read_choices, read_search
+from encore.tuning.first_tasks import Choice, count_runs, count_tasks, read_choices, read_search
 
 
 def tell_unfinished(console: Console, directory: Path) -> None:
@@ -29,9 +29,10 @@ def tell_unfinished(console: Console, directory: Path) -> None:
 def show_search(console: Console, directory: Path, records: Sequence[Row]) -> None:
     """Show what was found on the first tasks, what each seed chose, and what that cost beside its run."""
     search, choices = read_search(directory), read_choices(directory)
+    first = "task" if search.num_tasks == 1 else count_tasks(search.num_tasks)
     of_seeds = f", mean over {len(choices)} seeds" if len(choices) > 1 else ""
     console.print(
-        f"\ntuned on the first {_tasks(search)}, {search.share:.0%} of their training images held out: "
+        f"\ntuned on the first {first}, {search.share:.0%} of their training images held out: "
         f"accuracy on those in %{of_seeds}\n",
         highlight=False,
         soft_wrap=True,
@@ -89,7 +90,3 @@ def table_of_choices(choices: Mapping[int, Choice], records: Sequence[Row]) -> T
             "" if steps is None else f"{choice.sgd_steps / steps:.1f}",
         )
     return table
-
-
-def _tasks(search: Search) -> str:
-    return "task" if search.num_tasks == 1 else f"{search.num_tasks} tasks"
