@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from encore import registry
 from encore.data.image_set import ImageSet, LabelledImages
 from encore.image_store import ImageStore
 from encore.interfaces import Batch, Plan
@@ -17,6 +20,7 @@ from encore.learner import Learner
 
 SHAPE = (1, 8, 8)
 NUM_CLASSES = 6
+MIDDLE_PLAN = Plan(repeats=3, num_ops=1, magnitude=9)
 
 
 def make_batch(size: int, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> Batch:
@@ -43,6 +47,17 @@ def make_learner(**changes: Any) -> Learner:
     }
     settings.update(changes)
     return Learner(**settings)
+
+
+def make_controller(name: str, plan: Plan = MIDDLE_PLAN, repeats: str | None = None) -> Any:
+    """Return a controller, with other numbers of repeats if it has any, and with a file if it needs one."""
+    if name != "schedule":
+        has_repeats = repeats is not None and "repeats" in registry.options("controller", name)
+        return registry.make("controller", name, plan, **({"repeats": repeats} if has_repeats else {}))
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "plans.csv"
+        table.write_text("batch,repeats\n1,2\n2,7\n30,1\n45,3\n")
+        return registry.make("controller", name, plan, file=str(table))
 
 
 def make_store(num_per_class: int = 23, seed: int = 0) -> ImageStore:

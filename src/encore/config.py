@@ -131,6 +131,16 @@ def settle_usual(settings: RunSettings) -> RunSettings:
     )
 
 
+def settle_controller(settings: RunSettings) -> RunSettings:
+    """Return the settings with what the controller fixes when a run starts, such as a file's digest."""
+    chosen = choose_run_part(settings, "controller")
+    settle = getattr(registry.find("controller", chosen.name), "settle", None)
+    if settle is None:
+        return settings
+    settled = {f"controller.{option}": value for option, value in settle(chosen.options).items()}
+    return dataclasses.replace(settings, part_options={**settings.part_options, **settled})
+
+
 def choose_run_part(settings: RunSettings, kind: str) -> PartChoice:
     """Return a part that belongs to the run and not to its learner: benchmark, stream or controller."""
     return choose_part(kind, str(settings.named_parts()[kind]), _options_of(kind, settings.part_options))

@@ -211,7 +211,13 @@ class Classifier(Protocol):
 
 
 class Controller(Protocol):
-    """Chooses the plan of every incoming batch, and learns from what came of it."""
+    """Chooses the plan of every incoming batch, and learns from what came of it.
+
+    One that draws among arms may name them, as `arms`, texts by policy, and say as `probabilities` how likely
+    each is to be drawn next; one that aims at memory accuracies may name their bounds, as `targets`, by
+    policy, too. They are recorded. A static method `settle` may fix options when a run starts, so that a
+    resumed one is the same.
+    """
 
     needs_feedback: bool  # False spares the host synchronisation
 

@@ -14,7 +14,7 @@ from encore import checkpoint
 from encore.errors import EncoreError
 from encore.files import write_json
 from encore.interfaces import Feedback
-from encore.record import describe_process, make_record, peak_memory
+from encore.record import describe_controller, describe_process, make_record, peak_memory
 from encore.run import Run
 
 
@@ -100,9 +100,10 @@ class Keeper:
         self._save()
 
     def finish(self, keeps_learner: bool = True) -> None:
-        """Leave the learner and the record; the checkpoint has done its work."""
+        """Leave the learner, the actions and the record; the checkpoint has done its work."""
         if keeps_learner:
             self.run.learner.save(self.folder / "learner.encore")
+        self.run.actions.save(self.folder, describe_controller(self.run))
         write_json(self.folder / "record.json", make_record(self.run))
         clear_leftovers(self.folder)
 

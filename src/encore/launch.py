@@ -2,6 +2,7 @@
 
 DIR/config.json              the settings and the seeds
 DIR/seed-0/checkpoint.encore where the run stands, while it is unfinished
+DIR/seed-0/actions.encore    what was chosen for each incoming batch, and what came of it
 DIR/seed-0/learner.encore    the learner at the end: `Learner.load` reads it
 DIR/seed-0/record.json       what came out
 """
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from encore import registry
-from encore.config import choose_run_part, settle_usual
+from encore.config import choose_run_part, settle_controller, settle_usual
 from encore.data.benchmark import Benchmark
 from encore.data.opening import Choice, open_images
 from encore.device import MOST_THREADS, choose_threads, resolve_device
@@ -251,7 +252,7 @@ def with_plan(settings: RunSettings, plan: Plan) -> RunSettings:
 
 def _settle(settings: RunSettings, device: torch.device, threads: int) -> RunSettings:
     """Return the settings with what would turn out otherwise where a run is resumed."""
-    settings = settle_usual(settings)
+    settings = settle_controller(settle_usual(settings))
     data_dir = settings.stream.data_dir
     if data_dir is not None:
         data_dir = str(Path(data_dir).absolute())

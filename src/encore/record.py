@@ -34,6 +34,7 @@ def make_record(run: Run) -> dict[str, Any]:
             {"classes": list(task.classes), "train": len(task.train), "test": len(task.test)}
             for task in stream.tasks
         ],
+        "plans": run.actions.means(),
         "accuracy_matrix": run.accuracy,
         "metrics": metrics_of(run.accuracy)._asdict(),
         "diverged": not learner.is_finite,
@@ -60,6 +61,12 @@ def describe_config(run: Run) -> dict[str, Any]:
         "num_classes": run.config.num_classes,
         "parts": parts,
     }
+
+
+def describe_controller(run: Run) -> dict[str, Any]:
+    """Return what has chosen the plans of a run."""
+    chosen = choose_run_part(run.settings, "controller")
+    return {"seed": run.seed, "controller": {"name": chosen.name, "options": dict(chosen.options)}}
 
 
 def describe_process(run: Run) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from encore import registry
+from encore.actions import Actions
 from encore.config import choose_run_part, resolve_run
 from encore.data.benchmark import Benchmark
 from encore.evaluate import evaluate
@@ -44,6 +45,7 @@ def run_one(run: Run, watcher: Watcher) -> Iterator[None]:
         for incoming in stream.batches(task, run.batch_size, start=run.batch):
             plan = controller.choose(run.draws.host_generator("controller"))  # line 2: SampleAction
             feedback = learner.learn(incoming, plan)  # lines 3 to 9
+            run.actions.note(task, plan, feedback)
             yield  # other runs give the device their work meanwhile
             if controller.needs_feedback:
                 controller.learn_from(feedback.read())  # line 10: UpdateRL
@@ -78,6 +80,7 @@ class Run:
         self.learner = Learner.from_config(self.config, plan, device)
         chosen = choose_run_part(settings, "controller")
         self.controller: Controller = registry.make("controller", chosen.name, plan, **chosen.options)
+        self.actions = Actions(self.controller)
         self.task = 0  # tasks finished
         self.batch = 0  # incoming batches learnt of the current task
         self.accuracy: list[list[float]] = []  # a row for each finished task
@@ -114,6 +117,7 @@ class Run:
         return {
             "learner": self.learner.state_dict(),
             "controller": controller.state_dict() if hasattr(controller, "state_dict") else {},
+            "actions": self.actions.state_dict(),
             "draws": self.draws.state_dict(),
             "task": self.task,
             "batch": self.batch,
@@ -129,6 +133,7 @@ class Run:
         controller: Any = self.controller
         if hasattr(controller, "load_state_dict"):
             controller.load_state_dict(state["controller"])
+        self.actions.load_state_dict(state["actions"])
         self.draws.load_state_dict(state["draws"])
         self.task, self.batch = state["task"], state["batch"]
         self.accuracy, self.seconds = state["accuracy"], state["seconds"]

@@ -10,6 +10,7 @@ from rich.table import Table
 from encore.metrics import mean_and_deviation
 
 Row = dict[str, Any]
+PLAN = ("repeats", "num_ops", "magnitude")
 
 
 def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Table:
@@ -31,11 +32,11 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
     )
     for directory, records in groups.items():
         settings = records[0]["config"]
-        plans = [record["config"]["plan"] for record in records]
+        plan = _mean_plan(records)
         table.add_row(
-            directory.name if several else name_of(settings),
-            *(_each([str(plan[key]) for plan in plans]) for key in ("repeats", "num_ops")),
-            _each([str(plan["magnitude"]) if plan["num_ops"] else "-" for plan in plans]),
+            directory.name if several else name_of(settings, plan),
+            *(f"{plan[key]:.1f}".removesuffix(".0") for key in ("repeats", "num_ops")),
+            "-" if plan["magnitude"] is None else f"{plan['magnitude']:.0f}",
             str(settings["rehearsal"]["memory_size"]),
             *(
                 _percent([record["metrics"][metric] for record in records])
@@ -47,16 +48,16 @@ def table_of_groups(groups: dict[Path, list[Row]], narrow: bool = False) -> Tabl
     return table
 
 
-def name_of(settings: Row) -> str:
+def name_of(settings: Row, mean_plan: Row) -> str:
     """Return what the paper calls a method under a plan: ER, R-ER with repeats alone, ER-RAR with both."""
     name = str(settings["rehearsal"]["method"]).upper().replace("_", "-")
     plan = settings["plan"]
-    augmented = plan["num_ops"] > 0 and plan["augment_target"] != "none"
-    if plan["repeats"] > 1:
+    augmented = mean_plan["num_ops"] > 0 and plan["augment_target"] != "none"
+    if mean_plan["repeats"] > 1:
         name = f"{name}-RAR" if augmented else f"R-{name}"
     elif augmented:
         name += " augmented"
-    remarks = []
+    remarks = [plan["controller"]] if plan["controller"] != "fixed" else []
     if augmented and plan["augment_target"] != "both":
         remarks.append(f"{plan['augment_target']} only")
     if augmented and plan["operation_space"] != "paper":
@@ -107,9 +108,17 @@ def make_table(first: str, *others: str, narrow: bool = False) -> Table:
     return table
 
 
-def _each(values: list[str]) -> str:
-    """Return what all have in common, or what each has: seeds may have chosen for themselves."""
-    return values[0] if len(set(values)) == 1 else " ".join(values)
+def _mean_plan(records: list[Row]) -> Row:
+    """Return the mean K, P and Q of runs; Q is None where nothing was augmented."""
+    plans = [record["plans"] if "plans" in record else _fixed_plan(record) for record in records]
+    values = {key: [plan[key] for plan in plans if plan[key] is not None] for key in PLAN}
+    return {key: sum(found) / len(found) if found else None for key, found in values.items()}
+
+
+def _fixed_plan(record: Row) -> Row:
+    """Return the plan of a run that was recorded when plans could not change."""
+    plan = record["config"]["plan"]
+    return {**plan, "magnitude": plan["magnitude"] if plan["num_ops"] else None}
 
 
 def _percent(values: list[float]) -> str:

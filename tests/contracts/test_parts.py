@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.helpers import (
     NoHostSynchronisation,
     assert_same_state,
     make_batch,
+    make_controller,
     make_learner,
     make_stream,
 )
@@ -131,24 +134,70 @@ def test_classifier_scores_every_class_and_disturbs_nothing(name: str) -> None:
     assert_same_state(learner.state_dict(), state)
 
 
+class Environment:
+    """Shows a controller a memory accuracy for each plan that it chooses: 1, 0.5, or what is told."""
+
+    def __init__(self, name: str, seed: int = 5) -> None:
+        self.controller = make_controller(name)
+        self.generator = Generator().manual_seed(seed)
+        self.number = 0
+
+    def go_on(self, num_batches: int, accuracy: float | None = None, task_size: int = 20) -> list[Plan]:
+        plans = []
+        for _ in range(num_batches):
+            if self.number % task_size == 0:
+                self.controller.start_task(self.number // task_size)
+            plans.append(self.controller.choose(self.generator))
+            shown = 0.5 + 0.5 * (self.number % 2) if accuracy is None else accuracy
+            self.controller.learn_from(FeedbackValues(shown, shown, 1.0, 1.0))
+            self.number += 1
+        return plans
+
+
 @every("controller")
 def test_controller_keeps_within_bounds_and_is_reproducible(name: str) -> None:
-    plans = []
-    for _ in range(2):
-        controller = registry.make("controller", name, Plan(repeats=3, num_ops=1, magnitude=9))
-        generator = Generator().manual_seed(5)
-        chosen = []
-        for number in range(60):
-            if number % 20 == 0:
-                controller.start_task(number // 20)
-            plan = controller.choose(generator)
-            assert isinstance(plan, Plan)  # whose own checks are the bounds
-            chosen.append(plan)
-            accuracy = 0.5 + 0.5 * (number % 2)
-            controller.learn_from(FeedbackValues(accuracy, accuracy, 1.0, 1.0))
-        plans.append(chosen)
+    plans = [Environment(name).go_on(60) for _ in range(2)]
+    assert all(isinstance(plan, Plan) for plan in plans[0])  # whose own checks are the bounds
     assert plans[0] == plans[1]
-    assert isinstance(controller.needs_feedback, bool)
+    assert isinstance(make_controller(name).needs_feedback, bool)
+
+
+@every("controller")
+def test_controller_goes_on_from_its_state_as_if_it_had_never_stopped(name: str) -> None:
+    whole, first, second = (Environment(name) for _ in range(3))
+    expected = whole.go_on(90)[33:]
+    first.go_on(33)
+    if hasattr(first.controller, "state_dict"):
+        second.controller.load_state_dict(json.loads(json.dumps(first.controller.state_dict())))
+    second.number = first.number
+    second.generator.set_state(first.generator.get_state())
+    first.go_on(10)  # and a state is no view of what goes on
+    assert second.go_on(57) == expected
+
+
+@every("controller")
+def test_controller_moves_the_right_way_above_and_below_its_target(name: str) -> None:
+    if not hasattr(make_controller(name), "targets"):
+        pytest.skip("it aims at no memory accuracy")
+    means = []
+    for accuracy in (1.0, 0.0):
+        plans = [plan for seed in range(4) for plan in Environment(name, seed).go_on(80, accuracy, 1000)[40:]]
+        means.append([sum(of_plan) / len(plans) for of_plan in zip(*map(astuple, plans), strict=True)])
+    (high_repeats, high_ops, _), (low_repeats, low_ops, _) = means
+    assert high_repeats < low_repeats - 3
+    assert high_ops > low_ops + 1
+
+
+@every("controller")
+def test_controller_says_how_likely_its_arms_are(name: str) -> None:
+    environment = Environment(name)
+    arms: dict[str, list[str]] = getattr(environment.controller, "arms", {})
+    environment.go_on(7)
+    left = list(environment.controller.probabilities) if arms else []
+    for of_policy in arms.values():
+        assert sum(left[: len(of_policy)]) == pytest.approx(1)
+        left = left[len(of_policy) :]
+    assert left == []
 
 
 @every("model")

@@ -106,8 +106,8 @@ def test_nothing_is_learnt_while_nothing_is_remembered() -> None:
 
 
 def test_task_begins_with_uniform_policies_unless_told_otherwise() -> None:
-    for reset, is_uniform in ((True, True), (False, False)):
-        controller = make(reset_at_tasks=reset)
+    for without_resets, is_uniform in ((False, True), (True, False)):
+        controller = make(without_resets=without_resets)
         controller.choose(Generator().manual_seed(0))
         controller.learn_from(feed(0.2))
         controller.start_task(1)

@@ -31,15 +31,15 @@ class BootstrappedPolicyGradient(TwoPolicies):
     def __init__(
         self,
         plan: Plan,
-        target: Annotated[float, "memory accuracy to aim at (A*)"] = 0.9,
-        step: Annotated[float, "how far weights move for a reward of 1; the paper does not say"] = 10.0,
-        repeats: Annotated[str, "numbers of repeats to choose among (K)"] = PAPER_REPEATS,
+        target: Annotated[float, "Memory accuracy to aim at (A*)."] = 0.9,
+        step: Annotated[float, "How far weights move for a reward of 1; the paper does not say."] = 10.0,
+        repeats: Annotated[str, "Numbers of repeats to choose among (K)."] = PAPER_REPEATS,
         augmentations: Annotated[
-            str, "operations x magnitude to choose among, the weakest first (P, Q)"
+            str, "Operations x magnitude to choose among, the weakest first (P, Q)."
         ] = PAPER_AUGMENTATIONS,
-        reset_at_tasks: Annotated[bool, "begin anew where a task starts"] = True,
+        without_resets: Annotated[bool, "Go on where a task starts, instead of beginning anew."] = False,
     ) -> None:
-        super().__init__(repeats, augmentations, reset_at_tasks)
+        super().__init__(repeats, augmentations, not without_resets)
         self.target = check_accuracy("controller.target", target)
         self.step = positive_number("controller.step", step)
         self.targets = dict.fromkeys(self.policies, (self.target, self.target))

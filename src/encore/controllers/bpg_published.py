@@ -25,19 +25,19 @@ class PublishedBandit(TwoPolicies):
     def __init__(
         self,
         plan: Plan,
-        repeats_low: Annotated[float, "memory accuracy below which K should be larger"] = 0.8,
-        repeats_high: Annotated[float, "memory accuracy above which K should be smaller"] = 0.9,
-        augmentation_low: Annotated[float, "memory accuracy below which to augment less"] = 0.7,
-        augmentation_high: Annotated[float, "memory accuracy above which to augment more"] = 0.8,
-        step_high: Annotated[float, "how far weights move where it is too high"] = 10.0,
-        step_low: Annotated[float, "how far weights move where it is too low"] = 5.0,
-        repeats: Annotated[str, "numbers of repeats to choose among (K)"] = PAPER_REPEATS,
+        repeats_low: Annotated[float, "Memory accuracy below which K should be larger."] = 0.8,
+        repeats_high: Annotated[float, "Memory accuracy above which K should be smaller."] = 0.9,
+        augmentation_low: Annotated[float, "Memory accuracy below which to augment less."] = 0.7,
+        augmentation_high: Annotated[float, "Memory accuracy above which to augment more."] = 0.8,
+        step_high: Annotated[float, "How far weights move where it is too high."] = 10.0,
+        step_low: Annotated[float, "How far weights move where it is too low."] = 5.0,
+        repeats: Annotated[str, "Numbers of repeats to choose among (K)."] = PAPER_REPEATS,
         augmentations: Annotated[
-            str, "operations x magnitude to choose among, the weakest first (P, Q)"
+            str, "Operations x magnitude to choose among, the weakest first (P, Q)."
         ] = PAPER_AUGMENTATIONS,
-        reset_at_tasks: Annotated[bool, "begin anew where a task starts"] = True,
+        without_resets: Annotated[bool, "Go on where a task starts, instead of beginning anew."] = False,
     ) -> None:
-        super().__init__(repeats, augmentations, reset_at_tasks, INITIAL_WEIGHT)
+        super().__init__(repeats, augmentations, not without_resets, INITIAL_WEIGHT)
         self.targets = {
             "repeats": _check_band("repeats", repeats_low, repeats_high),
             "augmentations": _check_band("augmentation", augmentation_low, augmentation_high),
