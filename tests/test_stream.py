@@ -73,6 +73,11 @@ def test_stream_goes_on_from_any_batch() -> None:
         assert torch.equal(ours.images, theirs.images)
 
 
+def test_nothing_comes_after_the_last_batch_of_a_task() -> None:
+    stream = make()
+    assert list(stream.batches(0, 10, start=stream.num_batches(0, 10))) == []
+
+
 def test_same_seed_same_stream_and_two_seeds_differ() -> None:
     one, same, other = make(1), make(1), make(2)
     for ours, theirs in zip(one.tasks, same.tasks, strict=True):

@@ -108,18 +108,34 @@ def resume(directory: Path, *, parallel: Parallel = None, quiet: Quietly = False
     train(lambda display: first_tasks.resume(directory, display, parallel), directory, quiet)
 
 
-def show(*directories: Path) -> None:
+def show(
+    *directories: Path,
+    actions: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    out: Path | None = None,
+) -> None:
     """Show the results of runs: one directory in detail, several side by side.
 
     Parameters
     ----------
     directories
         Directories of runs, or directories that hold such directories.
+    actions
+        Draw what was chosen along the stream instead: K, augmentations, and what memory accuracy came of it.
+    out
+        Write that into this .svg, too.
 
     """
-    from encore.results import show_results
+    found = [Path(directory) for directory in directories]
+    if not actions:
+        if out is not None:
+            raise EncoreError("a picture can be written of the actions only: add --actions")
+        from encore.results import show_results
 
-    show_results(console(), [Path(directory) for directory in directories])
+        show_results(console(), found)
+        return
+    from encore.show_actions import show_actions
+
+    show_actions(console(), found, out)
 
 
 def list_parts(kind: str | None = None) -> None:

@@ -30,8 +30,8 @@ def show_stream(
     console: Console, settings: RunSettings, seed: int, memory_size: int | None, picture: Path | None
 ) -> None:
     """Draw a seed's stream in the terminal, and into a file if one is named."""
-    if picture is not None and picture.suffix.lower() != ".svg":
-        raise EncoreError(f"a picture is written as SVG: name a file that ends in .svg, not {picture}")
+    if picture is not None:
+        check_picture(picture)
     images = load_images(settings)
     tasks = tasks_of_seed(settings, seed, images)
     title = name_stream(settings, seed)
@@ -54,6 +54,12 @@ def show_stream(
         with written_atomically(picture) as unfinished:
             unfinished.write_text(drawing, encoding="utf-8")
         console.print(f"written to {picture}", highlight=False, soft_wrap=True)
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name under which nobody would look for an SVG document."""
+    if path.suffix.lower() != ".svg":
+        raise EncoreError(f"a picture is written as SVG: name a file that ends in .svg, not {path}")
 
 
 def load_images(settings: RunSettings) -> ImageSet:

@@ -127,6 +127,8 @@ class Stream:
                 f"this stream passes once: task {task + 1} was already asked for "
                 f"from batch {self._num_asked_for[task]} on"
             )
+        if start >= self.num_batches(task, size):  # what was saved after the last batch goes on here
+            return
         rows = self.tasks[task].train[start * size : self.num_batches(task, size) * size]
         for number, batch in enumerate(self.store.batches(rows, size), start):
             self._num_asked_for[task] = number + 1

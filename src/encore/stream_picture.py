@@ -73,10 +73,11 @@ def _cells(frequencies: Frequencies) -> Iterator[str]:
             for begin, end in zip(edges[::2], edges[1::2], strict=True):
                 shapes.append(f"M{begin} {row}h{end - begin}v1h{begin - end}z")
         if shapes:
-            yield f'<path fill="{_colour(level)}" d="{"".join(shapes)}"/>'
+            yield f'<path fill="{colour(level)}" d="{"".join(shapes)}"/>'
 
 
-def _colour(level: int) -> str:
+def colour(level: int) -> str:
+    """Return the colour of a level, from 1 to NUM_LEVELS."""
     place = 2 * (level - 1) / (NUM_LEVELS - 1)
     begin, end = (PALE, MIDDLE) if place <= 1 else (MIDDLE, DARK)
     share = place if place <= 1 else place - 1
@@ -110,7 +111,7 @@ def _names(frequencies: Frequencies, class_names: Sequence[str], cell_height: in
             yield _text(-8, round((row + 0.5) * cell_height + 4), name, style)
         return
     places = np.cumsum([0, *(len(classes) for classes in frequencies.rows)]).tolist()
-    step = _round_step(places[-1], most=6)
+    step = round_step(places[-1], most=6)
     for row in range(num_rows):
         shown = [
             place for place in range(places[row], places[row + 1]) if (place + 1) % step == 0 or not place
@@ -125,7 +126,7 @@ def _names(frequencies: Frequencies, class_names: Sequence[str], cell_height: in
 def _time(sizes: Sequence[int], widths: Sequence[int], height: int) -> Iterator[str]:
     """Yield the axis of time."""
     ends, edges = np.cumsum([0, *sizes]), np.cumsum([0, *widths])
-    for images in range(0, sum(sizes) + 1, _round_step(sum(sizes), most=6)):
+    for images in range(0, sum(sizes) + 1, round_step(sum(sizes), most=6)):
         place = round(float(np.interp(images, ends, edges)))
         yield f'<path d="M{place} {height}v5" stroke="#222"/>'
         yield _text(place, height + 19, f"{images:,}", 'text-anchor="middle"')
@@ -137,7 +138,7 @@ def _scale(highest: float, width: int) -> Iterator[str]:
     left, size = width + 26, SCALE // NUM_LEVELS
     for level in range(1, NUM_LEVELS + 1):
         top = (NUM_LEVELS - level) * size
-        yield f'<rect x="{left}" y="{top}" width="14" height="{size}" fill="{_colour(level)}"/>'
+        yield f'<rect x="{left}" y="{top}" width="14" height="{size}" fill="{colour(level)}"/>'
     for share, words in ((1.0, f"{percent(highest)} or more"), (0.5, percent(highest / 2)), (0.0, "0 %")):
         yield _text(left + 20, round((1 - share) * NUM_LEVELS * size) + (10 if share else 4), words)
     bottom = NUM_LEVELS * size
@@ -145,7 +146,7 @@ def _scale(highest: float, width: int) -> Iterator[str]:
     yield _text(left, bottom + 42, "of that time", 'fill="#555"')
 
 
-def _round_step(total: int, most: int) -> int:
+def round_step(total: int, most: int) -> int:
     """Return 1, 2 or 5 times a power of ten, of which the total has no more than so many."""
     step = 1
     while total / step > most:
