@@ -41,7 +41,8 @@ class Budgeted:
         plan: Plan,
         steps: Annotated[float, "SGD steps for each incoming batch, on average."] = 5.0,
         seconds: Annotated[
-            float, "Seconds for each incoming batch on average, instead; what is chosen then depends on the clock."
+            float,
+            "Seconds for each incoming batch on average, instead; what is chosen then depends on the clock.",
         ] = 0.0,
         most: Annotated[int, "The largest K."] = 20,
     ) -> None:
@@ -55,14 +56,14 @@ class Budgeted:
             )
         if self.budget > self.most and not self.seconds:
             raise EncoreError(
-                f"controller.steps is {steps!r}, above the largest K, {most}: no budget is needed then; choose "
-                "fewer, or a larger controller.most"
+                f"controller.steps is {steps!r}, above the largest K, {most}: choose fewer steps, or more as "
+                "controller.most"
             )
         self.saved = 0.0  # of the budget, in steps or seconds
         self.need = 1.0  # n of about the last batches
         self.mean_need = 1.0  # N
         self.num_batches = 0  # learnt
-        self.step_seconds = math.nan  # what a step takes
+        self.step_seconds: float | None = None  # what a step takes, once one was measured
         self._chosen = 1
         self._began = math.nan
 
@@ -74,11 +75,13 @@ class Budgeted:
         self._began = self.clock()
         budget, saved = self.budget, self.saved
         if self.seconds:
-            if math.isnan(self.step_seconds):
+            if self.step_seconds is None:
                 budget, saved = 1.0, 0.0  # nothing is known of a step yet
             else:
                 budget, saved = self.seconds / self.step_seconds, self.saved / self.step_seconds
-        worth = budget * self.need / max(self.mean_need, 1e-9) * math.exp(min(saved / (PATIENCE * budget), 50.0))
+        worth = (
+            budget * self.need / max(self.mean_need, 1e-9) * math.exp(min(saved / (PATIENCE * budget), 50.0))
+        )
         # The part behind the point is the chance of one more, so that the mean is right.
         drawn = torch.rand((), generator=generator, dtype=torch.float64).item()
         affordable = math.floor(budget + saved + 1e-9)
@@ -105,8 +108,8 @@ class Budgeted:
         if self.num_batches == 1:
             return  # the first batch makes ready what is made once
         cost = elapsed / self._chosen
-        share = 1 / min(self.num_batches - 1, LEARNING_COST)
-        self.step_seconds = cost if math.isnan(self.step_seconds) else self.step_seconds + share * (cost - self.step_seconds)
+        before = cost if self.step_seconds is None else self.step_seconds
+        self.step_seconds = before + (cost - before) / min(self.num_batches - 1, LEARNING_COST)
         self.saved += self.seconds - elapsed
         if self.num_batches == TRIED and self.step_seconds > self.seconds:
             raise EncoreError(
