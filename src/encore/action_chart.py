@@ -45,8 +45,8 @@ def draw_actions(runs: Sequence[Recorded], width: int) -> list[Text]:
     heights = (shares.accuracy - lowest) / (1 - lowest)
     lines += _curve(parts, heights, "100 %", f"{100 * lowest:.0f} %", _target_rows(runs[0], lowest))
     lines.append(_tasks(parts))
-    limits = "  ".join(f"{SHADES[level]} {percent(LIMITS[level])}" for level in (1, 2, 3, 4))
-    return [*lines, Text(""), Text(f"up to {limits}  {SHADES[-1]} more", style="dim")]
+    limits = " ".join(f"{SHADES[level]} {percent(LIMITS[level])}" for level in (1, 2, 3, 4))
+    return [*lines, Text(""), Text(f"up to {limits} {SHADES[-1]} more", style="dim")]
 
 
 def table_of_actions(runs: Sequence[Recorded]) -> Table:

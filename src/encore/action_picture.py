@@ -92,7 +92,7 @@ def _repeats(parts: Parts, shares: Shares, run: Recorded) -> Iterator[str]:
     """Yield how likely each K was, as a map, and the mean of those chosen as a line."""
     most = len(shares.chances)
     highest = min(float(shares.chances.max()), MOST_EQUAL / most)
-    levels = np.ceil(np.minimum(shares.chances / highest, 1.0) * NUM_LEVELS).astype(int)
+    levels = np.round(np.minimum(shares.chances / highest, 1.0) * NUM_LEVELS).astype(int)
     tops = np.linspace(REPEATS, 0, most + 1)
     for level in range(1, NUM_LEVELS + 1):
         shapes = []
@@ -163,7 +163,7 @@ def _accuracy(parts: Parts, shares: Shares, run: Recorded) -> Iterator[str]:
     step = 0.1 if lowest >= 0.5 else 0.2
     for value in np.arange(1.0, lowest - 0.01, -step):
         yield _text(-8, f"{place(float(value)) + 4:.1f}", f"{100 * value:.0f} %", 'text-anchor="end"')
-    left = sum(parts.widths) - 166
+    left = sum(parts.widths) - 172
     yield f'<path d="M{left} -13h22" stroke="{CURVE}" stroke-width="2.2"/>'
     yield _text(left + 28, -9, "mean")
     yield f'<rect x="{left + 76}" y="-19" width="22" height="12" fill="{CURVE}" fill-opacity="0.18"/>'
