@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import demo, evidence
+from benchmarks import demo, digits_compute, evidence
 from rich.console import Console
 
 from encore.cli import main
 from encore.errors import EncoreError
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
+from encore.tuning.grid import make_grid
 
 SMALL = RunSettings(
     StreamSettings(first_tasks=2),
@@ -63,3 +65,31 @@ def test_evidence_of_other_settings_is_not_passed_off(
     other = RunSettings(SMALL.stream, SMALL.rehearsal, PlanSettings(repeats=2), SMALL.training)
     with pytest.raises(EncoreError, match="was made with other settings: remove it to measure anew"):
         evidence.compare("trial", "A trial", {"small": other}, [0])
+
+
+def test_digits_compute_tunes_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
+    monkeypatch.setattr(digits_compute, "GRID", make_grid([1, 2], [0], [14]))
+    groups = {
+        name: replace(SMALL, plan=group.plan, part_options={**SMALL.part_options, **group.part_options})
+        for name, group in digits_compute.GROUPS.items()
+        if name in ("fixed-01", "budget-02", "tuned")
+    }
+    monkeypatch.setattr(digits_compute, "GROUPS", groups)
+    digits_compute.main(["--seeds", "0", "--groups", *groups])
+    (folder,) = (tmp_path / "results").iterdir()
+    drawing = (folder / "compute.svg").read_text()
+    assert drawing.count('class="group"') == len(groups)
+    capsys.readouterr()
+    assert main(["show", str(folder / "tuned")]) == 0
+    assert "tuned on the first 2 tasks" in capsys.readouterr().out
+    digits_compute.main(["--seeds", "0", "--groups", *groups])  # all is there already
+    assert (folder / "compute.svg").read_text() == drawing
+    monkeypatch.setattr(digits_compute, "GRID", make_grid([3], [0], [14]))
+    with pytest.raises(EncoreError, match="was made with other settings: remove it to measure anew"):
+        digits_compute.main(["--seeds", "0", "--groups", "tuned"])
+    with pytest.raises(EncoreError, match="there is no group 'fixed-03'"):
+        digits_compute.main(["--groups", "fixed-03"])
