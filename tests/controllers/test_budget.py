@@ -26,7 +26,7 @@ def make(**options: Any) -> Budgeted:
 
 
 def feed(mistakes: float) -> FeedbackValues:
-    return FeedbackValues(1 - mistakes, 1.0, 0.5, 0.1, 1 - mistakes, 1.0)
+    return FeedbackValues(1 - mistakes, 1.0, 0.5, 0.1)
 
 
 def live(
@@ -201,12 +201,12 @@ def test_goes_on_from_its_state(options: dict[str, float]) -> None:
     assert begun + go(second, other, slice(30, None)) == expected
 
 
-def test_first_look_is_not_needed() -> None:
+def test_nothing_remembered_is_no_news() -> None:
     controller = make(steps=5.0)
-    controller.learn_from(FeedbackValues(0.5, 0.5, 1.0, 1.0))
+    controller.learn_from(feed(0.5))
+    controller.learn_from(FeedbackValues(math.nan, 0.0, math.nan, 3.0))
     assert controller.need == pytest.approx(0.9)
-    controller.learn_from(FeedbackValues(math.nan, math.nan, math.nan, math.nan))  # an empty batch
-    assert controller.need == pytest.approx(0.9)
+    assert controller.saved == 8.0
 
 
 @pytest.mark.parametrize(

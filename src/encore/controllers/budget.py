@@ -20,11 +20,11 @@ TRIED = 20  # batches after which a budget of seconds that one step exceeds is g
 
 
 class Budgeted:
-    """Chooses K so that its mean never exceeds a budget, the larger the more there is still to learn.
+    """Chooses K so that its mean never exceeds a budget, the larger the less of the memory is known.
 
-    What there is to learn is the share n of mistakes: on the incoming batch before any step on it, and on
-    the memory batch. Steps have diminishing returns, n * log K, and a price; at the price p the best K is
-    n / p. With N the mean of n so far, and S steps saved of a budget of B for each batch,
+    What pays is where the memory batch still has mistakes, a share n of it. Steps have diminishing returns,
+    n * log K, and a price; at the price p the best K is n / p. With N the mean of n so far, and S steps saved
+    of a budget of B for each batch,
 
         p = N / B * exp(-S / (10 * B)),        K = n / p, from 1 to `most`, and never more than B + S
 
@@ -33,7 +33,6 @@ class Budgeted:
     """
 
     needs_feedback = True
-    looks_first = True
     clock = staticmethod(time.perf_counter)
 
     def __init__(
@@ -95,12 +94,8 @@ class Budgeted:
             self._book_seconds(self.clock() - self._began)
         else:
             self.saved += self.budget - self._chosen
-        incoming = feedback.first_incoming_accuracy
-        if math.isnan(incoming):  # nobody has looked at the first iteration
-            incoming = feedback.incoming_accuracy
-        known = [value for value in (feedback.memory_accuracy, incoming) if math.isfinite(value)]
-        if known:
-            mistakes = 1 - sum(known) / len(known)
+        if math.isfinite(feedback.memory_accuracy):
+            mistakes = 1 - feedback.memory_accuracy
             self.need += (mistakes - self.need) / MEMORY
             self.mean_need += (self.need - self.mean_need) / (self.num_batches + 1)
 
