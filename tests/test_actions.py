@@ -82,7 +82,7 @@ def test_what_was_chosen_is_what_is_noted() -> None:
     assert rows_of(actions) == expected
     assert len(actions) == 8
     state = actions.state_dict()
-    assert (state["choices"].dtype, state["feedback"].dtype) == (torch.int16, torch.float32)
+    assert (state["choices"].dtype, state["feedback"].dtype) == (torch.int32, torch.float32)
 
 
 def test_state_takes_the_place_of_what_was_noted() -> None:
@@ -109,6 +109,20 @@ def test_nothing_waits_for_the_device_until_the_state_is_asked_for() -> None:
     seen = actions.state_dict()["feedback"]
     assert seen[0, 0].isnan()
     assert torch.equal(seen[2], feedback.values)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_noting_does_not_wait_for_a_gpu() -> None:
+    actions = Actions(Fixed(Plan()))
+    feedback = Feedback(torch.tensor([0.5, 0.25, 1.0, 2.0], device="cuda"))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number in range(100):
+            actions.note(number, Plan(), feedback)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert actions.state_dict()["feedback"].tolist() == [[0.5, 0.25, 1.0, 2.0]] * 100
 
 
 def test_means_are_those_of_the_plans() -> None:

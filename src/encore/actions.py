@@ -2,7 +2,7 @@
 
 DIR/seed-0/actions.encore, a safetensors file, holds a row for each incoming batch:
 
-choices       int16 [N, 4], the task from 0, then K, P and Q
+choices       int32 [N, 4], the task from 0, then K, P and Q
 feedback      float32 [N, 4], the last iteration's memory and incoming accuracy, memory and incoming loss
 probabilities float32 [N, A], with which each arm could have been drawn; A is 0 where nothing is drawn
 """
@@ -35,7 +35,7 @@ class Actions:
         self.arms: dict[str, list[str]] = dict(getattr(controller, "arms", {}))
         self.targets = {name: list(band) for name, band in getattr(controller, "targets", {}).items()}
         self._num_arms = sum(map(len, self.arms.values()))
-        self._choices = array("h")
+        self._choices = array("i")
         self._feedback = array("f")
         self._probabilities = array("f")
         self._on_device: list[Tensor] = []  # feedback that has not been copied to the host
@@ -79,12 +79,12 @@ class Actions:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become what the state describes: what was noted since is forgotten."""
         self._on_device.clear()
-        self._choices = array("h", state["choices"].flatten().tolist())
+        self._choices = array("i", state["choices"].flatten().tolist())
         self._feedback = array("f", state["feedback"].flatten().tolist())
         self._probabilities = array("f", state["probabilities"].flatten().tolist())
 
-    def _numbers(self) -> NDArray[np.int16]:
-        return np.array(self._choices, dtype=np.int16).reshape(-1, WIDTH).T
+    def _numbers(self) -> NDArray[np.int32]:
+        return np.array(self._choices, dtype=np.int32).reshape(-1, WIDTH).T
 
 
 class Recorded(NamedTuple):
@@ -121,5 +121,5 @@ def read_actions(path: Path) -> Recorded:
 
 def _as_tensor(numbers: array[Any], num_rows: int, num_columns: int) -> Tensor:
     """Return a copy, as the array cannot grow while something looks at its place."""
-    kind = np.int16 if numbers.typecode == "h" else np.float32
+    kind = np.int32 if numbers.typecode == "i" else np.float32
     return torch.from_numpy(np.array(numbers, dtype=kind).reshape(num_rows, num_columns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from encore.bandit import Policy, better_and_worse, bootstrapped_gradient, read_augmentations, read_repeats
+from encore.cli import main
 from encore.controllers.bpg import BootstrappedPolicyGradient
 from encore.errors import EncoreError
 from encore.interfaces import FeedbackValues, Plan
@@ -91,6 +93,18 @@ def test_update_is_the_gradient_of_the_paper_s_objective(case: int) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_step_computed_by_hand() -> None:
+    """A = 1 and A* = 0.9 make |r| = 0.1, times the step of 10: one gains 1, the other loses 1."""
+    controller = make(repeats="1-3")
+    policy = controller.policies["repeats"]
+    controller.update("repeats", policy, 1, 1.0)
+    assert policy.weights == pytest.approx([1, 0, -1])
+    assert policy.probabilities == pytest.approx([0.665, 0.245, 0.090], abs=5e-4)
+    policy.weights = [0.0, 0.0, 0.0]
+    controller.update("repeats", policy, 0, 0.4)  # |r| = 0.5; two better arms, no worse one
+    assert policy.weights == pytest.approx([-5 / 3, 5 / 2 - 5 / 3, 5 / 2 - 5 / 3])
+
+
 def test_no_arm_moves_at_the_target() -> None:
     controller = make(target=0.9)
     controller.choose(Generator().manual_seed(0))
@@ -151,6 +165,30 @@ def test_arms_are_read_as_they_are_written() -> None:
     assert controller.choose(Generator().manual_seed(0)) == Plan(7, 2, 9)
     controller.learn_from(feed(0.1))
     assert controller.probabilities == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--controller.target", "1.5"],
+            "controller.target must be an accuracy above 0 and below 1, got 1.5",
+        ),
+        (["--controller.repeats", ""], "controller.repeats is empty"),
+        (["--controller.augmentations", "1-5"], "controller.augmentations must be operations x magnitude"),
+    ],
+)
+def test_mistake_on_the_command_line_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    out = tmp_path / "runs"
+    assert (
+        main(["run", "--controller", "bpg", "--model.width", "2", "--quiet", "--out", str(out), *words]) == 2
+    )
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
