@@ -7,9 +7,8 @@ from typing import Any
 
 from encore.values import not_negative_number, positive_number
 
-MEMORY = 30  # values that the mean and the deviation rest on, about
+MEMORY = 20  # values that the mean and the deviation rest on, about
 WARMING_UP = 8  # values after a change until there is a mean to compare with
-LARGEST = 4.0  # deviations that count of a single value, so that no outlier is a change
 
 
 class PageHinkley:
@@ -17,17 +16,18 @@ class PageHinkley:
 
     With z the distance of a value from the mean of those before, in their standard deviations,
 
-        s <- max(0, s + min(z, 4) - slack)
+        s <- max(0, s + z - slack)
 
-    and a change is reported when s exceeds the threshold; then all begins anew. Mean and deviation are of
-    about the last 30 values, as what a learner shows gets better for a while after each change.
+    and a change is reported when s exceeds the threshold; then all begins anew. So it takes one value that is
+    far off, or several that are less so. Mean and deviation are of about the last 20 values, as what a
+    learner shows gets better for a while after each change.
 
     >>> test = PageHinkley()
-    >>> [number for number in range(60) if test.is_change(number % 3 + 9.0 * (number >= 40))]
+    >>> [number for number in range(60) if test.is_change(number % 3 + 3.0 * (number >= 40))]
     [41]
     """
 
-    def __init__(self, threshold: float = 4.0, slack: float = 0.75) -> None:
+    def __init__(self, threshold: float = 5.0, slack: float = 1.0) -> None:
         self.threshold = positive_number("controller.threshold", threshold)
         self.slack = not_negative_number("controller.slack", slack)
         self._count, self._mean, self._variance, self._sum = 0, 0.0, 0.0, 0.0
@@ -38,12 +38,10 @@ class PageHinkley:
             return False
         deviation = math.sqrt(self._variance)
         if self._count >= WARMING_UP and deviation > 0:
-            distance = max(-LARGEST, min((value - self._mean) / deviation, LARGEST))
-            self._sum = max(0.0, self._sum + distance - self.slack)
+            self._sum = max(0.0, self._sum + (value - self._mean) / deviation - self.slack)
             if self._sum > self.threshold:
                 self._forget()
                 return True
-            value = self._mean + distance * deviation  # nor does an outlier move the mean far
         self._count += 1
         share = 1 / min(self._count, MEMORY)
         step = value - self._mean

@@ -128,7 +128,7 @@ def test_strange_losses_are_no_change(loss: float) -> None:
 
 def test_state_holds_the_test_too() -> None:
     whole, first, second = (DriftingPolicyGradient(Plan()) for _ in range(3))
-    shown = [FeedbackValues(0.5, 0.5, 1.0, 1.0, 0.5, value) for value in [0.3, 0.5] * 9 + [7.0, 8.0] * 5]
+    shown = [FeedbackValues(0.5, 0.5, 1.0, 1.0, 0.5, value) for value in [0.3, 0.5] * 9 + [0.65] * 10]
     for number, feedback in enumerate(shown):
         if number == 19:  # between two steps of the sum
             second.load_state_dict(json.loads(json.dumps(first.state_dict())))
@@ -144,7 +144,7 @@ def test_run_on_digits_begins_anew_near_the_starts_of_tasks(tmp_path: Path) -> N
         RehearsalSettings(memory_size=50),
         PlanSettings(controller="bpg_drift"),
         TrainingSettings(device="cpu"),
-        {"model.width": 4, "controller.repeats": "1-3"},
+        {"model.width": 4, "controller.repeats": "4-6"},
     )
     launch.start(settings, [0], tmp_path / "runs", Quiet())
     recorded = read_actions(tmp_path / "runs" / "seed-0" / "actions.encore")

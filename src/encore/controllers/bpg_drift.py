@@ -29,8 +29,8 @@ class DriftingPolicyGradient(BootstrappedPolicyGradient):
         augmentations: Annotated[
             str, "Operations x magnitude to choose among, the weakest first (P, Q)."
         ] = PAPER_AUGMENTATIONS,
-        threshold: Annotated[float, "Rise of the loss, summed up in deviations, that is a change."] = 4.0,
-        slack: Annotated[float, "Rise of the loss, in deviations, that a batch may have anyway."] = 0.75,
+        threshold: Annotated[float, "Rise of the loss, summed up in deviations, that is a change."] = 5.0,
+        slack: Annotated[float, "Rise of the loss, in deviations, that a batch may have anyway."] = 1.0,
     ) -> None:
         super().__init__(plan, target, step, repeats, augmentations, without_resets=True)
         self.drift = PageHinkley(threshold, slack)
