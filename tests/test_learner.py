@@ -344,7 +344,7 @@ def test_feedback_is_of_the_last_iteration() -> None:
         other.observe(*batch)
     batch = make_batch(4, seed=50)
     values = [other.rehearse_once(other.prepare(batch, Plan()))[0] for _ in range(3)]
-    assert learner.observe(*batch).read() == tuple(values[-1].tolist())
+    assert learner.observe(*batch).read()[:4] == tuple(values[-1].tolist())
 
 
 @pytest.mark.parametrize(
