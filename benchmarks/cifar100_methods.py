@@ -85,7 +85,7 @@ def main() -> None:
         "CIFAR-100, 20 tasks, memory 2,000: every method",
         groups,
         seeds,
-        PUBLISHED,
+        published=PUBLISHED,
         parallel=AT_ONCE,
     )
 

@@ -26,10 +26,13 @@ from encore import launch
 from encore.config import settle_usual
 from encore.display import display_for
 from encore.errors import EncoreError
+from encore.interfaces import NOTHING, Plan
+from encore.keeper import Display
 from encore.record import describe_machine, find_commit
 from encore.results import show_results
 from encore.settings import RunSettings
 from encore.tables import make_table
+from encore.tuning import first_tasks
 from encore.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
@@ -49,28 +52,32 @@ def compare(
     title: str,
     groups: Mapping[str, RunSettings],
     seeds: Sequence[int] | Mapping[str, Sequence[int]],
+    *,
     published: Mapping[str, Published] | None = None,
+    grids: Mapping[str, Sequence[Plan]] = NOTHING,
     parallel: int | None = None,
 ) -> Path:
     """Run every group over its seeds, print them side by side, and keep the records in a folder.
 
-    On a GPU the runs of all groups take turns. What was interrupted is resumed when the comparison is started
+    On a GPU the runs of all groups take turns. Groups that have a grid are tuned on their first tasks, as
+    `encore tune` does, one after the other. What was interrupted is resumed when the comparison is started
     again. With published values a second table puts the results beside them.
     """
     console, work = Console(), WORK / name
     wanted = {
-        group: launch.Group(
-            settle_usual(settings), seeds[group] if isinstance(seeds, Mapping) else seeds, work / group
-        )
+        group: launch.Group(settings, seeds[group] if isinstance(seeds, Mapping) else seeds, work / group)
         for group, settings in groups.items()
     }
-    for group in wanted.values():
-        _refuse_others(group)
+    for group, described in wanted.items():
+        _refuse_others(described, grids.get(group))
     with display_for(console, quiet=False) as display:
-        begun = [group for group in wanted.values() if (group.directory / "config.json").is_file()]
-        launch.resume_all([group.directory for group in begun], display, parallel)
-        launch.start_all([group for group in wanted.values() if group not in begun], display, parallel)
-    directories = [group.directory for group in wanted.values()]
+        whole = [described for group, described in wanted.items() if group not in grids]
+        begun = [described for described in whole if _is_begun(described.directory)]
+        launch.resume_all([described.directory for described in begun], display, parallel)
+        launch.start_all([described for described in whole if described not in begun], display, parallel)
+        for group, grid in grids.items():
+            _tune(wanted[group], grid, display, parallel)
+    directories = [described.directory for described in wanted.values()]
     folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
     _keep(folder, wanted)
     tables = _tables(directories, published or {})
@@ -80,18 +87,33 @@ def compare(
     return folder
 
 
-def _refuse_others(group: launch.Group) -> None:
+def _is_begun(directory: Path) -> bool:
+    return (directory / "config.json").is_file() or first_tasks.is_search(directory)
+
+
+def _tune(group: launch.Group, grid: Sequence[Plan], display: Display, parallel: int | None) -> None:
+    if _is_begun(group.directory):
+        first_tasks.resume(group.directory, display, parallel)
+    else:
+        first_tasks.tune(group.settings, group.seeds, group.directory, display, grid=grid, parallel=parallel)
+
+
+def _refuse_others(group: launch.Group, grid: Sequence[Plan] | None) -> None:
     """Refuse to go on with runs of other settings."""
-    if not (group.directory / "config.json").is_file():
+    if not _is_begun(group.directory):
         return
-    found, found_seeds = launch.read_directory(group.directory)
-    wanted = group.settings
-    asked = replace(found, rehearsal=wanted.rehearsal, plan=wanted.plan, part_options=wanted.part_options)
-    if (
-        found != asked
-        or found.stream.first_tasks != wanted.stream.first_tasks
-        or found_seeds != [*group.seeds]
-    ):
+    settings, found_grid = settle_usual(group.settings), None
+    if first_tasks.is_search(group.directory):
+        search = first_tasks.read_search(group.directory)
+        found, found_seeds, found_grid = search.settings, list(search.seeds), search.grid
+    else:
+        found, found_seeds = launch.read_directory(group.directory)
+    stream = replace(found.stream, kind=settings.stream.kind, first_tasks=settings.stream.first_tasks)
+    options = {**found.part_options, **settings.part_options}
+    asked = replace(
+        found, stream=stream, rehearsal=settings.rehearsal, plan=settings.plan, part_options=options
+    )
+    if found != asked or found_seeds != [*group.seeds] or found_grid != grid:
         raise EncoreError(f"{group.directory} was made with other settings: remove it to measure anew")
 
 
@@ -123,7 +145,9 @@ def _keep(folder: Path, groups: Mapping[str, launch.Group]) -> None:
             kept = folder / name / f"seed-{seed}"
             kept.mkdir(parents=True)
             shutil.copy(group.directory / f"seed-{seed}" / "record.json", kept)
-        shutil.copy(group.directory / "config.json", folder / name)
+        for described in ("config.json", "search.json", "choice.json"):
+            if (group.directory / described).is_file():
+                shutil.copy(group.directory / described, folder / name)
 
 
 def _tables(directories: list[Path], published: Mapping[str, Published]) -> str:

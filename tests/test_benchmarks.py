@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import demo, evidence
+from benchmarks import demo, digits_compute, evidence
 from rich.console import Console
 
 from encore.cli import main
 from encore.errors import EncoreError
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
+from encore.tuning.grid import make_grid
 
 SMALL = RunSettings(
     StreamSettings(first_tasks=2),
@@ -62,7 +63,9 @@ def test_groups_have_seeds_of_their_own_and_published_values_beside(
     monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
     groups = {"one": SMALL, "two": replace(SMALL, plan=PlanSettings(num_ops=1))}
     published = {"two": evidence.Published(paper=50.0)}
-    folder = evidence.compare("trial", "A trial", groups, {"one": [3], "two": [3, 4]}, published, parallel=2)
+    folder = evidence.compare(
+        "trial", "A trial", groups, {"one": [3], "two": [3, 4]}, published=published, parallel=2
+    )
     found = sorted(str(path.parent.relative_to(folder)) for path in folder.glob("*/*/record.json"))
     assert found == ["one/seed-3", "two/seed-3", "two/seed-4"]
     records = [json.loads(path.read_text()) for path in folder.glob("two/*/record.json")]
@@ -82,3 +85,31 @@ def test_evidence_of_other_settings_is_not_passed_off(
     other = RunSettings(SMALL.stream, SMALL.rehearsal, PlanSettings(repeats=2), SMALL.training)
     with pytest.raises(EncoreError, match="was made with other settings: remove it to measure anew"):
         evidence.compare("trial", "A trial", {"small": other}, [0])
+
+
+def test_digits_compute_tunes_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence, "WORK", tmp_path / "runs")
+    monkeypatch.setattr(digits_compute, "GRID", make_grid([1, 2], [0], [14]))
+    groups = {
+        name: replace(SMALL, plan=group.plan, part_options={**SMALL.part_options, **group.part_options})
+        for name, group in digits_compute.GROUPS.items()
+        if name in ("fixed-01", "budget-02", "tuned")
+    }
+    monkeypatch.setattr(digits_compute, "GROUPS", groups)
+    digits_compute.main(["--seeds", "0", "--groups", *groups])
+    (folder,) = (tmp_path / "results").iterdir()
+    drawing = (folder / "compute.svg").read_text()
+    assert drawing.count('class="group"') == len(groups)
+    capsys.readouterr()
+    assert main(["show", str(folder / "tuned")]) == 0
+    assert "tuned on the first 2 tasks" in capsys.readouterr().out
+    digits_compute.main(["--seeds", "0", "--groups", *groups])  # all is there already
+    assert (folder / "compute.svg").read_text() == drawing
+    monkeypatch.setattr(digits_compute, "GRID", make_grid([3], [0], [14]))
+    with pytest.raises(EncoreError, match="was made with other settings: remove it to measure anew"):
+        digits_compute.main(["--seeds", "0", "--groups", "tuned"])
+    with pytest.raises(EncoreError, match="there is no group 'fixed-03'"):
+        digits_compute.main(["--groups", "fixed-03"])

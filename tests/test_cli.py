@@ -27,7 +27,7 @@ FAST = ["--first-tasks", "2", "--memory-size", "20", "--model.width", "2", "--de
 # Every option of `encore run`. A new one is a decision: it is named here and in docs/quickstart.md.
 RUN_OPTIONS = {
     "--benchmark", "--data-dir", "--stream", "--class-order", "--tasks", "--first-tasks",
-    "--epochs", "--split", "--skip-broken", "--batch-size",
+    "--epochs", "--split", "--hold-out", "--skip-broken", "--batch-size",
     "--method", "--memory-size", "--memory-batch-size",
     "--retrieval", "--retention", "--objective", "--classifier",
     "--repeats", "--num-ops", "--magnitude", "--controller", "--augment-target", "--operation-space",
@@ -160,7 +160,9 @@ def test_help_shows_every_option_and_no_other(capsys: pytest.CaptureFixture[str]
         assert symbol in shown
 
 
-@pytest.mark.parametrize("verb", ["resume", "show", "list", "theory", "data", "data list", "data fetch"])
+@pytest.mark.parametrize(
+    "verb", ["tune", "resume", "show", "list", "theory", "data", "data list", "data fetch"]
+)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb.split(), "--help"]) == 0
     assert "Usage: encore" in capsys.readouterr().out

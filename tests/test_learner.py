@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -348,7 +349,7 @@ def test_feedback_is_of_the_last_iteration() -> None:
         other.observe(*batch)
     batch = make_batch(4, seed=50)
     values = [other.rehearse_once(other.prepare(batch, Plan()))[0] for _ in range(3)]
-    assert learner.observe(*batch).read() == tuple(values[-1].tolist())
+    assert learner.observe(*batch).read()[:4] == tuple(values[-1].tolist())
 
 
 @pytest.mark.parametrize(
@@ -435,3 +436,24 @@ def test_learners_made_in_threads_are_their_seed_s() -> None:
 def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(EncoreError, match=r"there is no folder .*absent; create it first"):
         make_learner().save(tmp_path / "absent" / "model.encore")
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5])
+def test_first_look_shows_the_batch_before_any_step_on_it_and_changes_nothing(repeats: int) -> None:
+    plan = Plan(repeats=repeats, num_ops=1, magnitude=14)
+    plain, looking, once = (make_learner() for _ in range(3))
+    for number, batch in enumerate(make_stream(5)):
+        state = copy.deepcopy(plain.state_dict())
+        without = plain.observe(*batch, plan)
+        with_look = looking.observe(*batch, plan, looks_first=True)
+        assert torch.equal(without.values, with_look.values) or number == 0  # NaN: nothing remembered yet
+        assert_same_state(plain.state_dict(), looking.state_dict())
+        once.load_state_dict(state)
+        alone = once.observe(*batch, Plan(repeats=1, num_ops=1, magnitude=14)).read()
+        seen = with_look.read()
+        assert (seen.first_incoming_accuracy, seen.first_incoming_loss) == (
+            alone.incoming_accuracy,
+            alone.incoming_loss,
+        )
+        assert seen[:4] == pytest.approx(tuple(without.read())[:4], nan_ok=True)
+        assert math.isnan(without.read().first_incoming_loss)

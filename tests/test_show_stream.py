@@ -276,7 +276,7 @@ def test_picture_is_whole_or_not_there(tmp_path: Path, capsys: pytest.CaptureFix
 
 OPTIONS = {
     "--benchmark", "--data-dir", "--stream", "--class-order", "--tasks", "--first-tasks", "--epochs",
-    "--split", "--batch-size", "--seed", "--memory-size", "--out",
+    "--split", "--hold-out", "--batch-size", "--seed", "--memory-size", "--out",
 }  # fmt: skip
 
 
@@ -287,7 +287,9 @@ def test_help_shows_every_option_and_no_other(capsys: pytest.CaptureFixture[str]
 
     assert options("show-stream") == OPTIONS
     assert options("show-stream", "--stream", "blurry") == OPTIONS | {"--stream.share"}
-    assert options("theory") == OPTIONS - {"--epochs", "--batch-size", "--out"} | {"--task-sizes"}
+    assert options("theory") == OPTIONS - {"--epochs", "--hold-out", "--batch-size", "--out"} | {
+        "--task-sizes"
+    }
     assert {"--stream.law", "--stream.ratio"} <= options("theory", "--stream", "imbalanced")
 
 

@@ -5,19 +5,17 @@ What is heavy is imported inside the verbs, so that `encore --help` answers at o
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from encore.cli_data import make_data_app
 from encore.cli_streams import add_stream_verbs
+from encore.cli_training import Out, Parallel, Quietly, Seeds, chosen_options, console, directory_for, train
+from encore.cli_tune import add_tune_verb
 from encore.errors import EncoreError
 from encore.settings import (
     PlanSettings,
@@ -25,33 +23,13 @@ from encore.settings import (
     RunSettings,
     StreamSettings,
     TrainingSettings,
-    to_whole_number,
-    to_whole_numbers,
 )
 from encore.version import VERSION
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from encore.keeper import Display
 
 HELP = """Learn from a stream that never repeats, and do not forget.
 
 For each small incoming batch, rehearse K times against a fixed-size memory, with a fresh random
 augmentation each time: repeated augmented rehearsal (RAR)."""
-
-_OUTPUT = Group("The runs", sort_key=5)
-Quietly = Annotated[
-    bool, Parameter(help="Show nothing but errors.", negative=(), group=_OUTPUT, show_default=False)
-]
-Parallel = Annotated[
-    int | None,
-    Parameter(
-        help="Runs at a time on one device; else 8 on a GPU if images are small, else 1.",
-        group=_OUTPUT,
-        converter=to_whole_number,
-    ),
-]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,12 +61,13 @@ def make_app(tokens: Sequence[str]) -> App:
     run_verb: Any = run
     if tokens[:1] == ["run"]:
         # The parts' options are the arguments of their constructors: known once the parts are chosen.
-        options = _options_class(tokens)
+        options = chosen_options(tokens)
         run.__annotations__["part_options"] = Annotated[options, Parameter(name="*")]
         assert run.__kwdefaults__ is not None
         run.__kwdefaults__["part_options"] = options()
     for verb in (run_verb, resume, show, list_parts):
         app.command(verb, name="list" if verb is list_parts else None)
+    add_tune_verb(app, tokens)
     add_stream_verbs(app, tokens)
     app.command(make_data_app(tokens))
     return app
@@ -101,23 +80,8 @@ def run(
     plan: PlanSettings = PlanSettings(),  # noqa: B008
     training: TrainingSettings = TrainingSettings(),  # noqa: B008
     part_options: Any = None,
-    seeds: Annotated[
-        tuple[int, ...],
-        Parameter(
-            help="One run for each. [default: 0]",
-            consume_multiple=True,
-            negative=(),
-            group=_OUTPUT,
-            show_default=False,
-            converter=to_whole_numbers,
-        ),
-    ] = (0,),
-    out: Annotated[
-        Path | None,
-        Parameter(
-            help="Directory to write, new or empty; else one in runs/, named by the time.", group=_OUTPUT
-        ),
-    ] = None,
+    seeds: Seeds = (0,),
+    out: Out = None,
     parallel: Parallel = None,
     quiet: Quietly = False,
 ) -> None:
@@ -126,12 +90,8 @@ def run(
     from encore.cli_options import values_of
 
     settings = RunSettings(stream, rehearsal, plan, training, values_of(part_options))
-    directory = out or _new_directory(f"{stream.benchmark}-{rehearsal.method}")
-    try:
-        _train(lambda display: launch.start(settings, seeds, directory, display, parallel), directory, quiet)
-    finally:
-        if out is None:
-            _remove_if_empty(directory)  # after a mistake
+    with directory_for(out, f"{stream.benchmark}-{rehearsal.method}") as directory:
+        train(lambda display: launch.start(settings, seeds, directory, display, parallel), directory, quiet)
 
 
 def resume(directory: Path, *, parallel: Parallel = None, quiet: Quietly = False) -> None:
@@ -140,12 +100,12 @@ def resume(directory: Path, *, parallel: Parallel = None, quiet: Quietly = False
     Parameters
     ----------
     directory
-        What was given to `encore run` as --out.
+        What was given to `encore run` or `encore tune` as --out.
 
     """
-    from encore import launch
+    from encore.tuning import first_tasks
 
-    _train(lambda display: launch.resume(directory, display, parallel), directory, quiet)
+    train(lambda display: first_tasks.resume(directory, display, parallel), directory, quiet)
 
 
 def show(
@@ -171,11 +131,11 @@ def show(
             raise EncoreError("a picture can be written of the actions only: add --actions")
         from encore.results import show_results
 
-        show_results(_console(), found)
+        show_results(console(), found)
         return
     from encore.show_actions import show_actions
 
-    show_actions(_console(), found, out)
+    show_actions(console(), found, out)
 
 
 def list_parts(kind: str | None = None) -> None:
@@ -189,56 +149,7 @@ def list_parts(kind: str | None = None) -> None:
     """
     from encore.results import list_kinds
 
-    list_kinds(_console(), kind)
-
-
-def _new_directory(name: str) -> Path:
-    """Create a directory in runs/ that no other process has, named by the time."""
-    started = f"{datetime.now():%Y-%m-%d-%H%M%S}-{name}"
-    for number in itertools.count(1):
-        directory = Path("runs") / (started if number == 1 else f"{started}-{number}")
-        try:
-            directory.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return directory
-    raise AssertionError("counting does not end")
-
-
-def _remove_if_empty(directory: Path) -> None:
-    with suppress(OSError):
-        if not (directory / "config.json").exists():
-            (directory / ".lock").unlink(missing_ok=True)
-        directory.rmdir()
-        directory.parent.rmdir()
-
-
-def _train(work: Callable[[Display], None], directory: Path, quiet: bool) -> None:
-    from encore.display import display_for
-    from encore.keeper import Interrupted
-    from encore.results import show_results
-
-    console = _console()
-    try:
-        with display_for(console, quiet) as display:
-            work(display)
-    except Interrupted as interrupted:
-        run = interrupted.run
-        print(
-            f"encore: stopped and saved: seed {run.seed}, task {run.task + 1}, batch {run.batch}; "
-            f"go on with\n  encore resume {quote(str(interrupted.directory))}",
-            file=sys.stderr,
-        )
-        raise SystemExit(128 + interrupted.signal_number) from None
-    if not quiet:
-        show_results(console, [directory])
-        console.print(f"written to {directory}", highlight=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(markup=False)  # paths and names may hold brackets
+    list_kinds(console(), kind)
 
 
 def _refuse(sentence: str) -> int:
@@ -246,22 +157,9 @@ def _refuse(sentence: str) -> int:
     return 2
 
 
-def _options_class(tokens: Sequence[str]) -> type[Any]:
-    """Return a class whose fields are the options of the parts that the tokens choose."""
-    from encore import registry
-    from encore.cli_options import make_options_class, value_of
-    from encore.config import DEFAULT_PARTS, own_options
-
-    defaults = RunSettings()
-    recipe = registry.recipe(value_of("--method", tokens) or defaults.rehearsal.method)
-    names = defaults.named_parts() | recipe.parts() | DEFAULT_PARTS
-    chosen = {kind: value_of(f"--{kind}", tokens) or str(name) for kind, name in names.items()}
-    return make_options_class(chosen, own_options(recipe, chosen))
-
-
 def _with_usual(tokens: list[str]) -> list[str]:
     """Return what was typed, with what is usual for the benchmark where nothing else was given."""
-    if tokens[:1] != ["run"]:
+    if tokens[:1] not in (["run"], ["tune"]):
         return tokens
     from encore import registry
     from encore.cli_options import value_of

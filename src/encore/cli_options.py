@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
@@ -38,6 +38,21 @@ def make_options_class(parts: Mapping[str, str], own: Mapping[str, Any] = NOTHIN
             annotation: Any = Annotated[functools.reduce(operator.or_, choice.types), shown]
             fields.append((f"{kind}__{option}", annotation, dataclasses.field(default=default)))
     made = dataclasses.make_dataclass("PartOptions", fields, frozen=True)
+    made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
+    return made
+
+
+def leave_out(
+    settings: type[Any], left_out: Sequence[str], defaults: Mapping[str, Any] = NOTHING
+) -> type[Any]:
+    """Return a class with the fields of settings, but for some, and with some other defaults."""
+    hints = get_type_hints(settings, include_extras=True)
+    fields: list[tuple[str, Any, Any]] = [
+        (field.name, hints[field.name], dataclasses.field(default=defaults.get(field.name, field.default)))
+        for field in dataclasses.fields(settings)
+        if field.name not in left_out
+    ]
+    made = dataclasses.make_dataclass(f"Some{settings.__name__}", fields, frozen=True)
     made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
     return made
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Options of `encore run`'s streams that these verbs do not have: they would change nothing.
 NOT_TO_SHOW = ("skip_broken",)
-NOT_FOR_THEORY = ("skip_broken", "epochs", "batch_size")
+NOT_FOR_THEORY = ("hold_out", "skip_broken", "epochs", "batch_size")
 
 _OUTPUT = Group("What is shown", sort_key=5)
 Seed = Annotated[
@@ -85,30 +85,17 @@ def theory(
     show_theory(_console(), _settings_of(stream, part_options), memory_size, task_sizes, seed)
 
 
-def _stream_options(left_out: Sequence[str], defaults: Mapping[str, Any]) -> type[Any]:
-    """Return a class with the fields of `StreamSettings`, but for some, and with some other defaults."""
-    hints = get_type_hints(StreamSettings, include_extras=True)
-    fields: list[tuple[str, Any, Any]] = [
-        (field.name, hints[field.name], dataclasses.field(default=defaults.get(field.name, field.default)))
-        for field in dataclasses.fields(StreamSettings)
-        if field.name not in left_out
-    ]
-    made = dataclasses.make_dataclass("StreamOptions", fields, frozen=True)
-    made.__module__ = __name__  # else it passes for one of Python's own types, which have no options
-    return made
-
-
 def _offer_options(verb: Any, tokens: Sequence[str], benchmark: str, left_out: Sequence[str]) -> None:
     """Give a verb the options of a stream, and those of the parts that are chosen."""
     from encore import registry
-    from encore.cli_options import make_options_class, value_of
+    from encore.cli_options import leave_out, make_options_class, value_of
 
     chosen = value_of("--benchmark", tokens) or benchmark
     usual = registry.find("benchmark", chosen).usual
     defaults: dict[str, Any] = {"benchmark": benchmark}
     if "--batch-size" in usual:
         defaults["batch_size"] = int(usual["--batch-size"])
-    stream_options = _stream_options(left_out, defaults)
+    stream_options = leave_out(StreamSettings, left_out, defaults)
     kind = value_of("--stream", tokens) or StreamSettings().kind
     part_options = make_options_class({"benchmark": chosen, "stream": kind})
     group = Group("The stream", sort_key=1)

@@ -12,12 +12,14 @@ A part's options are the arguments of its constructor. A part that changes while
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Generator, Tensor, nn
 
 from encore.values import whole_number
@@ -106,22 +108,32 @@ class Offer(NamedTuple):
 
 
 class FeedbackValues(NamedTuple):
-    """`Outputs` as numbers on the host."""
+    """`Outputs` as numbers on the host: the last iteration's, and on the incoming batch the first one's.
+
+    The first iteration meets the incoming examples before any step on them. What it shows tells what is new
+    from what is known; with many repeats the last one's is good whatever comes.
+    """
 
     memory_accuracy: float
     incoming_accuracy: float
     memory_loss: float
     incoming_loss: float
+    first_incoming_accuracy: float = math.nan  # NaN where nobody has looked at the first iteration
+    first_incoming_loss: float = math.nan
 
 
 class Feedback(NamedTuple):
-    """The last iteration's `Outputs`, stacked and still on the device."""
+    """The last iteration's `Outputs`, stacked and still on the device, and the first one's if asked for."""
 
     values: Tensor  # float32 [4]
+    first: Tensor | None = None  # float32 [4]
 
     def read(self) -> FeedbackValues:
-        """Copy the four numbers to the host: the one synchronisation of an incoming batch."""
-        return FeedbackValues(*self.values.tolist())
+        """Copy the numbers to the host: the one synchronisation of an incoming batch."""
+        if self.first is None:
+            return FeedbackValues(*self.values.tolist())
+        last, first = torch.stack([self.values, self.first]).tolist()
+        return FeedbackValues(*last)._replace(first_incoming_accuracy=first[1], first_incoming_loss=first[3])
 
 
 class Model(nn.Module):
@@ -230,7 +242,8 @@ class Controller(Protocol):
 
     One that draws among arms may name them, as `arms`, texts by policy, and say as `probabilities` how likely
     each is to be drawn next; one that aims at memory accuracies may name their bounds, as `targets`, by
-    policy, too. They are recorded. A static method `settle` may fix options when a run starts, so that a
+    policy, too. They are recorded. One that wants to know how an incoming batch looked before any step on it
+    says `looks_first = True`. A static method `settle` may fix options when a run starts, so that a
     resumed one is the same.
     """
 

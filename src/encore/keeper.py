@@ -99,9 +99,10 @@ class Keeper:
         self.display.after_task(run)
         self._save()
 
-    def finish(self) -> None:
+    def finish(self, keeps_learner: bool = True) -> None:
         """Leave the learner, the actions and the record; the checkpoint has done its work."""
-        self.run.learner.save(self.folder / "learner.encore")
+        if keeps_learner:
+            self.run.learner.save(self.folder / "learner.encore")
         self.run.actions.save(self.folder, describe_controller(self.run))
         write_json(self.folder / "record.json", make_record(self.run))
         clear_leftovers(self.folder)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from encore import registry
 from encore.config import choose_run_part, usual
 from encore.data.benchmark import Arrangement
+from encore.data.held_out import check_share, draw_share
 from encore.data.image_set import ImageSet
 from encore.errors import EncoreError, unknown_name
 from encore.image_store import ImageStore
 from encore.interfaces import Material, StreamKind
+from encore.randomness import Randomness
 from encore.settings import CLASS_ORDERS, RunSettings, StreamSettings
 from encore.stream import (
     Stream,
@@ -79,6 +83,8 @@ def lay_out(
     tasks = lay_out_kind(material)
     _check_choices(chosen, kind.name, material.class_groups, tasks)
     tasks = _first(tasks, chosen)
+    if chosen.hold_out is not None:
+        tasks = hold_out_of_tasks(tasks, images.labels, chosen.hold_out, seed)
     check_batch_size(tasks, chosen.batch_size)
     epochs = num_epochs(settings)
     return [_repeat(task, epochs, generator) for task in tasks]
@@ -150,6 +156,32 @@ def _first(tasks: list[Task], chosen: StreamSettings) -> list[Task]:
     if number > len(tasks):
         raise EncoreError(f"first_tasks must be from 1 to {len(tasks)} for this benchmark, got {number}")
     return tasks[:number]
+
+
+def hold_out_of_tasks(tasks: list[Task], labels: NDArray[np.int64], share: float, seed: int) -> list[Task]:
+    """Return tasks that are tested on a share of what they would train on, and do not train on it.
+
+    It is a random share of each class of each task, at least one image but never all; those that are left
+    come in the order in which they came before, and the test images are not used. What is held out of a
+    task does not depend on how many tasks follow.
+
+    >>> whole = Task((3,), train=torch.arange(8), test=torch.arange(8, 10))
+    >>> (task,) = hold_out_of_tasks([whole], labels=np.full(10, 3), share=0.25, seed=0)
+    >>> len(task.train), len(task.test), sorted([*task.train.tolist(), *task.test.tolist()])
+    (6, 2, [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    share = check_share("the share that is held out", share)
+    generator = Randomness(seed).host_generator("hold out")
+    parted = []
+    for number, task in enumerate(tasks, start=1):
+        is_held_out = torch.from_numpy(draw_share([labels[task.train.numpy()]], share, generator))
+        if not is_held_out.any():
+            raise EncoreError(
+                f"task {number} has one training image of each class, so that none can be held out: choose "
+                "fewer tasks"
+            )
+        parted.append(Task(task.classes, task.train[~is_held_out], task.train[is_held_out].sort().values))
+    return parted
 
 
 def _repeat(task: Task, epochs: int, generator: Generator) -> Task:

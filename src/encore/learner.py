@@ -156,35 +156,44 @@ class Learner:
         if device.type != "cpu":  # there they are looked up without the host
             self._magnitudes = torch.arange(MAX_MAGNITUDE + 1, device=device).unbind()
 
-    def observe(self, images: Array, labels: Array, plan: Plan | None = None) -> Feedback:
+    def observe(
+        self, images: Array, labels: Array, plan: Plan | None = None, *, looks_first: bool = False
+    ) -> Feedback:
         """Learn from an incoming batch: rehearse K times, then update the memory.
 
-        Nothing has changed if the batch is refused.
+        Nothing has changed if the batch is refused. The feedback is the last iteration's; with `looks_first`
+        it also says how the batch looked at the first, before any step on it.
         """
         config = self.config
         plan = _check_plan(self.plan if plan is None else plan)
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller is in
             incoming = check_batch(images, labels, config.image_shape, config.num_classes, self.device)
-            return self.learn(incoming, plan)
+            return self.learn(incoming, plan, looks_first)
 
-    def learn(self, incoming: Batch, plan: Plan) -> Feedback:
+    def learn(self, incoming: Batch, plan: Plan, looks_first: bool = False) -> Feedback:
         """Do as `observe`, with a batch that is known to be right and on the device."""
+        first: Tensor | None = None
         values = torch.full((4,), torch.nan, device=self.device)
         size = len(incoming.labels)
         if size == 0:  # all its images are broken
-            return Feedback(values)
+            return Feedback(values, values if looks_first else None)
         iteration = self.prepare(incoming, plan)
         num_rows = iteration.num_remembered + size
         stored: Mapping[str, Tensor] = {
             name: values.new_zeros(size, *shape) for name, shape in self._stored_shapes.items()
         }
         if num_rows >= self.model.smallest_batch:
-            values, stored = self._rehearse(iteration, plan.repeats)
+            num_left = plan.repeats
+            if looks_first and num_left > 1:
+                first = self._rehearse(iteration, 1)[0].clone()  # the engine uses the place again
+                num_left -= 1
+            values, stored = self._rehearse(iteration, num_left)
             self.num_steps += plan.repeats
             self.num_images_trained += plan.repeats * num_rows
         self._remember(Offer(incoming, stored, self.memory.is_full))  # line 9: MemUpdate
         self._classifier_is_fitted = False
-        return Feedback(values.clone())  # the engine may use the place again
+        values = values.clone()  # the engine may use the place again
+        return Feedback(values, (values if first is None else first) if looks_first else None)
 
     def prepare(self, incoming: Batch, plan: Plan) -> Iteration:
         """Return what each of the plan's iterations starts from."""

@@ -20,6 +20,8 @@ from encore.settings import RunSettings
 from encore.show_stream import name_stream, tasks_for_theory
 from encore.tables import Row, make_table, table_of_groups, table_of_matrix, table_of_seeds
 from encore.theory import describe_stream
+from encore.tuning.first_tasks import find_searches, is_search
+from encore.tuning.report import show_search, tell_unfinished
 
 PLURALS = {kind: f"{kind}s" for kind in registry.FOLDERS}
 
@@ -28,7 +30,13 @@ def show_results(console: Console, directories: list[Path]) -> None:
     """Show one group of runs in detail, or several side by side."""
     if not directories:
         raise EncoreError("name at least one directory of runs, the one that was given as --out")
-    groups = {found: _read_records(found) for given in directories for found in find_groups(given)}
+    groups: dict[Path, tuple[list[Row], int]] = {}
+    for given in directories:
+        searches = [found for found in find_searches(given) if not (found / "config.json").is_file()]
+        for found in searches:
+            tell_unfinished(console, found)
+        if not searches or (searches != [given] and any(given.glob("*/config.json"))):
+            groups |= {found: _read_records(found) for found in find_groups(given)}
     for directory, (records, num_unfinished) in groups.items():
         if num_unfinished:
             console.print(
@@ -51,6 +59,8 @@ def show_results(console: Console, directories: list[Path]) -> None:
         console.print()
         console.print(table_of_seeds(records) if len(records) > 1 else table_of_matrix(records[0]))
         _list_skipped(console, {each for record in records for each in record.get("images_skipped", ())})
+        if is_search(directory := next(iter(finished))):
+            show_search(console, directory, records)
 
 
 def _list_skipped(console: Console, reasons: Set[str]) -> None:

@@ -47,7 +47,7 @@ def run_one(run: Run, watcher: Watcher) -> Iterator[bool]:
             controller.start_task(task)
         for incoming in stream.batches(task, run.batch_size, start=run.batch):
             plan = controller.choose(run.draws.host_generator("controller"))  # line 2: SampleAction
-            feedback = learner.learn(incoming, plan)  # lines 3 to 9
+            feedback = learner.learn(incoming, plan, run.looks_first)  # lines 3 to 9
             run.actions.note(task, plan, feedback)
             yield controller.needs_feedback  # other runs give the device their work meanwhile
             if controller.needs_feedback:
@@ -83,6 +83,7 @@ class Run:
         self.learner = Learner.from_config(self.config, plan, device)
         chosen = choose_run_part(settings, "controller")
         self.controller: Controller = registry.make("controller", chosen.name, plan, **chosen.options)
+        self.looks_first = getattr(self.controller, "looks_first", False)
         self.actions = Actions(self.controller)
         self.task = 0  # tasks finished
         self.batch = 0  # incoming batches learnt of the current task

@@ -84,6 +84,13 @@ class StreamSettings:
         str | None,
         _says("How images without an official split are parted: seed or fixed; else the benchmark's own."),
     ] = None
+    hold_out: Annotated[
+        float | None,
+        _says(
+            "Test on such a share of each task's training images, and do not train on it; else on the test "
+            "images."
+        ),
+    ] = None
     skip_broken: Annotated[int, _counts("Go on past up to so many images that cannot be read.")] = 0
     batch_size: Annotated[int, _counts("Images in an incoming batch (|B|).")] = 10
 

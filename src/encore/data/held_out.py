@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Generator
 
 from encore.data.image_set import ImageSet
 from encore.errors import EncoreError
@@ -30,15 +31,19 @@ def hold_out(images: ImageSet, share: float, seed: int) -> NDArray[np.bool_]:
     >>> np.bincount(labels[hold_out(pool, share=0.3, seed=0)], minlength=3).tolist()
     [3, 1, 0]
     """
-    generator = Randomness(seed).host_generator("split")
     keys = [images.labels] if images.given_tasks is None else [images.labels, images.given_tasks]
+    return draw_share(keys, share, Randomness(seed).host_generator("split"))
+
+
+def draw_share(keys: Sequence[NDArray[np.int64]], share: float, generator: Generator) -> NDArray[np.bool_]:
+    """Return a random share of those whose keys [N] are the same, bool [N]: at least one, but never all."""
     order = np.lexsort(keys[::-1])
     is_new = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
-    is_test = np.zeros(len(order), dtype=np.bool_)
+    is_drawn = np.zeros(len(order), dtype=np.bool_)
     for rows in np.split(order, np.flatnonzero(is_new) + 1):
-        num_tested = min(max(1, round(share * len(rows))), len(rows) - 1)
-        is_test[rows[torch.randperm(len(rows), generator=generator)[:num_tested].numpy()]] = True
-    return is_test
+        num_drawn = min(max(1, round(share * len(rows))), len(rows) - 1)
+        is_drawn[rows[torch.randperm(len(rows), generator=generator)[:num_drawn].numpy()]] = True
+    return is_drawn
 
 
 def check_share(name: str, share: Any) -> float:

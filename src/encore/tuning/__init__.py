@@ -1,0 +1,1 @@
+"""Choosing K, P and Q before a stream is learnt: the paper's HTOCL, which the controllers compete with."""
