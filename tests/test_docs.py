@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import signal
@@ -109,30 +110,51 @@ def camera():
 
 
 @pytest.fixture
-def added_part(tmp_path: Path) -> Iterator[str]:
-    """Put the file of docs/add_a_part.md into a folder that counts as the package's own."""
-    (program,) = blocks("docs/add_a_part.md", "python")
-    (tmp_path / "rare.py").write_text(program)
-    folder = importlib.import_module("encore.retrieval")
-    folder.__path__.append(str(tmp_path))
+def added_parts(tmp_path: Path) -> Iterator[None]:
+    """Put the files of docs/add_a_part.md into folders that count as the package's own."""
+    programs = dict(
+        zip(("retrieval/rare", "methods/rare_er"), blocks("docs/add_a_part.md", "python"), strict=True)
+    )
+    for name, program in programs.items():
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir()
+        file.write_text(program)
+        importlib.import_module(f"encore.{file.parent.name}").__path__.append(str(file.parent))
     registry.names.cache_clear()
-    yield "rare"
-    folder.__path__.remove(str(tmp_path))
+    yield
+    for name in programs:
+        folder = (tmp_path / name).parent
+        importlib.import_module(f"encore.{folder.name}").__path__.remove(str(folder))
     registry.names.cache_clear()
 
 
+SMALL = ["--first-tasks", "1", "--memory-size", "50", "--model.width", "2", "--quiet"]
+
+
+@pytest.mark.usefixtures("added_parts")
 def test_added_part_is_found_runs_and_keeps_the_contract(
-    added_part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list", "retrievals"]) == 0
     shown = capsys.readouterr().out
     assert "Slots without replacement" in shown
     assert "--retrieval.power 1.0" in shown
-    small = ["--first-tasks", "1", "--memory-size", "50", "--model.width", "2", "--quiet"]
     chosen = ["--retrieval", "rare", "--retrieval.power", "0.5"]
-    assert main(["run", *small, *chosen, "--out", str(tmp_path / "runs")]) == 0
+    assert main(["run", *SMALL, *chosen, "--out", str(tmp_path / "runs")]) == 0
     for num_batches, size in [(1, 3), (6, 4), (6, 1)]:
-        check_retrieval(added_part, num_batches, size)
+        check_retrieval("rare", num_batches, size)
+
+
+@pytest.mark.usefixtures("added_parts")
+def test_added_method_is_listed_and_runs_with_rar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "methods"]) == 0
+    assert "Experience replay that rehearses rare classes more often." in capsys.readouterr().out
+    plan = ["--repeats", "2", "--num-ops", "1"]
+    assert main(["run", "--method", "rare-er", *SMALL, *plan, "--out", str(tmp_path / "runs")]) == 0
+    assert main(["show", str(tmp_path / "runs")]) == 0
+    assert "rare ER-RAR" in capsys.readouterr().out
+    record = json.loads((tmp_path / "runs" / "seed-0" / "record.json").read_text())
+    assert record["config"]["parts"]["retrieval"] == {"name": "rare", "options": {"power": 0.5}}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
