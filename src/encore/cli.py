@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
+from encore.cli_bench import add_bench_verb
 from encore.cli_data import make_data_app
 from encore.cli_streams import add_stream_verbs
 from encore.errors import EncoreError
@@ -90,6 +91,7 @@ def make_app(tokens: Sequence[str]) -> App:
     for verb in (run_verb, resume, show, list_parts):
         app.command(verb, name="list" if verb is list_parts else None)
     add_stream_verbs(app, tokens)
+    add_bench_verb(app)
     app.command(make_data_app(tokens))
     return app
 
