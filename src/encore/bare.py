@@ -82,7 +82,9 @@ class BareLoop:
         self.labels: list[int] = []
         self.num_seen = 0
 
-    def observe(self, images: Tensor, labels: Tensor, repeats: int, num_ops: int, magnitude: int = 14) -> None:
+    def observe(
+        self, images: Tensor, labels: Tensor, repeats: int, num_ops: int, magnitude: int = 14
+    ) -> None:
         """Rehearse uint8 images [B, C, H, W] with labels [B] so often, and remember them."""
         for _ in range(repeats):
             self.step(images, labels, num_ops, magnitude)

@@ -38,7 +38,8 @@ def bench(
     threads: Annotated[int | None, _counts("CPU threads; else as for a run.", _HOW)] = None,
     seconds: Annotated[float, Parameter(help="How long to measure, at most.", group=_HOW)] = 50.0,
     json: Annotated[
-        Path | None, Parameter(help="A file to write the numbers to, with the machine and versions.", group=_HOW)
+        Path | None,
+        Parameter(help="A file to write the numbers to, with the machine and versions.", group=_HOW),
     ] = None,
 ) -> None:
     """Measure how fast Encore is on this machine, beside the loop one would write without it."""
@@ -78,7 +79,9 @@ def show_measured(console: Console, measured: dict[str, Any]) -> None:
             if row["num_ops"] == num_ops:
                 table.add_row(
                     f"  {row['name']}",
-                    f"{row['milliseconds']:.3g}" if row["milliseconds"] < 100 else f"{row['milliseconds']:.0f}",
+                    f"{row['milliseconds']:.3g}"
+                    if row["milliseconds"] < 100
+                    else f"{row['milliseconds']:.0f}",
                     f"{row['images_per_second']:,.0f}",
                     f"{row['times_bare']:.2f}",
                     f"{row['peak_bytes'] / 2**20:,.0f}",
