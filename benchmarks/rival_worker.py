@@ -91,7 +91,8 @@ def bare(sizes: dict[str, Any]) -> Learn:
 
     def learn(number: int) -> None:
         for _ in range(number):
-            loop.observe(*next(stream), sizes["repeats"], num_ops=1, magnitude=MAGNITUDE)
+            incoming, classes = next(stream)
+            loop.observe(incoming, classes, sizes["repeats"], num_ops=1, magnitude=MAGNITUDE)
 
     return learn
 
@@ -226,7 +227,7 @@ def _batches(size: int) -> Any:
 def _torchvision_transforms() -> Any:
     """Import torchvision's transforms, also where its compiled half does not fit this build of torch.
 
-    Its Python half says how two operators, nms and qnms, behave that the compiled half would have brought, and
+    Its Python half says how two operators, nms and qnms, behave that the compiled half would have brought;
     without them the import fails. They are of object detection: declared here, nothing calls them.
     """
     import torch

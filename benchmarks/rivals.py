@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,14 @@ TITLES = {
     "encore": "Encore",
     "encore-bfloat16": "Encore, bfloat16",
 }
-MOST_TROUBLE = 600  # seconds that a contestant may take to make itself ready
+WHAT_RUNS = """\
+What each one runs is in `benchmarks/rival_worker.py`: CapyMOA's `RAR` around its `Finetune`, without the
+prediction of each batch that its own loop adds; Avalanche's `Naive` with `ReplayPlugin`, a reservoir, and K
+epochs over experiences of one batch; both with torchvision's RandAugment for each image. The bare loop uses
+Pillow's operations. The compiled half of the torchvision on PyPI does not fit torch's build for CPUs, so two
+operators of object detection are declared without a body for its Python half to be imported; nothing here
+calls them.
+"""
 
 
 class Contestant:
@@ -152,9 +160,8 @@ def measure(sizes: dict[str, Any], num_rounds: int, num_batches: int, console: C
 def show(console: Console, measured: dict[str, Any]) -> None:
     """Print the table, and who is not in it."""
     sizes = measured["sizes"]
-    table = make_table(
-        "RAR of", "iteration\nms", "times the\nbare loop", "of processor\nms", "times the\nbare loop"
-    )
+    headings = ("iteration\nms", "times the\nbare loop", "of processor\nms", "times the\nbare loop")
+    table = make_table("RAR of", *headings)
     for row in measured["rows"]:
         table.add_row(
             row["name"],
@@ -189,13 +196,8 @@ def keep(folder: Path, printed: str, measured: dict[str, Any]) -> None:
     table = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
     (folder / "README.md").write_text(
         "# RAR in Encore, CapyMOA and Avalanche\n\n"
-        f"    python -m benchmarks.rivals {folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else ''}\n\n"
-        f"```\n{table}\n```\n\n"
-        "What each one runs is in `benchmarks/rival_worker.py`: CapyMOA's `RAR` around its `Finetune`, without\n"
-        "the prediction of each batch that its own loop adds; Avalanche's `Naive` with `ReplayPlugin`, a\n"
-        "reservoir, and K epochs over experiences of one batch; both with torchvision's RandAugment for each\n"
-        "image. The compiled half of the torchvision on PyPI does not fit torch's build for CPUs, so its two\n"
-        "operators of object detection are declared without a body, which nothing here calls.\n\n"
+        f"    {shlex.join(['python', '-m', 'benchmarks.rivals', *sys.argv[1:]])}\n\n"
+        f"```\n{table}\n```\n\n{WHAT_RUNS}\n"
         f"- commit {measured['commit']}\n"
         f"- {machine['processor']}, {machine['cores']} cores, {machine['system']}\n"
         f"- encore {VERSION}, {', '.join(f'{name} {version}' for name, version in versions.items())}\n",

@@ -1,7 +1,7 @@
 """Repeated augmented rehearsal as one writes it without a library: what Encore's speed is compared with.
 
-It is a plain and competent loop: an nn.Module in PyTorch's default layout, RandAugment by Pillow for one image
-after the other, cross-entropy, SGD, and a reservoir of its own. It shares Encore's network, and nothing else.
+It is a plain and competent loop: an nn.Module in PyTorch's default layout, RandAugment by Pillow for one
+image after the other, cross-entropy, SGD, and a reservoir of its own.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ class BareLoop:
         self.labels: list[int] = []
         self.num_seen = 0
 
-    def observe(
-        self, images: Tensor, labels: Tensor, repeats: int, num_ops: int, magnitude: int = 14
-    ) -> None:
+    def observe(self, images: Tensor, labels: Tensor, repeats: int, num_ops: int, magnitude: int) -> None:
         """Rehearse uint8 images [B, C, H, W] with labels [B] so often, and remember them."""
         for _ in range(repeats):
             self.step(images, labels, num_ops, magnitude)
