@@ -1,10 +1,10 @@
 """Does training in bfloat16 cost accuracy? ER and ER-RAR in both precisions, over the same seeds.
 
-    python -m benchmarks.precision digits      five seeds, a memory of 50: a few minutes
-    python -m benchmarks.precision cifar100    two seeds, the first two tasks, a memory of 500: a quarter of an hour
+    python -m benchmarks.precision digits     five seeds, a memory of 50: a few minutes
+    python -m benchmarks.precision cifar100   two seeds, the first two tasks, a memory of 500: half an hour
 
-The two differ in rounding alone, so seeds that agree differ by what chance makes of it. After the table of all
-runs comes the difference for each seed, with its mean and deviation, beside the deviation between seeds.
+The two differ in rounding alone, but training makes small changes large, as another seed does. After the
+table of all runs come the differences, seed by seed, and beside them the deviation between seeds.
 """
 
 from __future__ import annotations
