@@ -35,6 +35,7 @@ NUM_CLASSES = 100
 MEMORY_SIZE = 2000
 MAGNITUDE = 14
 SHARE_FOR_COMPILING = 0.5  # of the time there is
+SHARE_FOR_MEASURING = 0.4  # at least: what is not ready by then is left out
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Contestant:
     seconds: list[float]
 
 
-def measure(settings: BenchSettings, note: Callable[[str], None]) -> dict[str, Any]:
+def measure(settings: BenchSettings) -> dict[str, Any]:
     """Time every case by turns until the time is over; return the machine, the rows and what was left out."""
     begun = time.perf_counter()
     device = resolve_device(settings.device)
@@ -90,31 +91,30 @@ def measure(settings: BenchSettings, note: Callable[[str], None]) -> dict[str, A
     keep_freed_memory()
     load = os.getloadavg()[0]  # before this began to work
     left_out: list[str] = []
-
-    def leave_out(sentence: str) -> None:
-        left_out.append(sentence)
-        note(sentence)
-
-    contestants = []
+    contestants: list[Contestant] = []
     cases = list_cases(settings, device)
     if any(case.engine == "compiled" for case in cases):
         reason = _compile_beforehand(settings, device, SHARE_FOR_COMPILING * settings.seconds)
         if reason is not None:
-            leave_out(reason)
+            left_out.append(reason)
             cases = [case for case in cases if case.engine != "compiled"]
-    for case in cases:
+    end = begun + settings.seconds
+    for number, case in enumerate(cases):
+        if contestants and time.perf_counter() > end - SHARE_FOR_MEASURING * settings.seconds:
+            names = ", ".join(f"{left.name} (P = {left.num_ops})" for left in cases[number:])
+            left_out.append(f"for want of time: {names}; allow more with --seconds")
+            break
         try:
             contestants.append(_prepare(case, settings, shape, device))
         except EncoreError as error:
-            leave_out(str(error))
-    end = begun + settings.seconds
+            left_out.append(str(error))
     num_rounds = 0
-    while num_rounds < 2 or time.perf_counter() < end:
+    while num_rounds < 1 or time.perf_counter() < end:
         # By turns, and in turning order, so that whatever else the machine does slows all of them alike.
         first = num_rounds % len(contestants)
         for contestant in contestants[first:] + contestants[:first]:
             contestant.seconds.append(_time(contestant.work, device))
-            if num_rounds >= 2 and time.perf_counter() > end:
+            if num_rounds >= 1 and time.perf_counter() > end:
                 break
         num_rounds += 1
     return {
@@ -160,7 +160,7 @@ def _prepare(
     """Make a case, and let it learn some batches first: what is made only once is not measured."""
     _forget_peak(device)
     batch, full = _batch(settings.batch_size, shape), _batch(MEMORY_SIZE, shape)
-    plan = Plan(settings.repeats, case.num_ops, MAGNITUDE)
+    plan = Plan(1, case.num_ops, MAGNITUDE)  # until it is ready
     if case.engine is None:
         model = registry.make("model", "reduced_resnet18", shape, NUM_CLASSES, width=settings.width)
         loop = BareLoop(model, MEMORY_SIZE, settings.batch_size, device=device)
@@ -184,8 +184,9 @@ def _prepare(
         def work() -> None:
             take_turns([turn(learner) for learner in learners], device, len(learners))
 
-    for _ in range(1 if case.engine is None else 3):  # the second makes recordings and compiles
+    for _ in range(3):  # the second makes recordings, and compiles
         _time(work, device)
+    plan = Plan(settings.repeats, case.num_ops, MAGNITUDE)
     peak = peak_memory(device)
     return Contestant(case, work, peak.get("gpu_peak_memory_bytes") or _peak_of_process(), [])
 

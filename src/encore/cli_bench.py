@@ -50,8 +50,8 @@ def bench(
 
     console = Console(markup=False, highlight=False)
     settings = BenchSettings(image_size, width, batch_size, repeats, runs, device, threads, seconds)
-    with console.status("measuring"):
-        measured = measure(settings, lambda sentence: None)
+    with console.status(f"measuring, for {seconds:.0f} seconds or so"):
+        measured = measure(settings)
     show_measured(console, measured)
     if json is not None:
         write_json(json, measured)
@@ -66,10 +66,10 @@ def show_measured(console: Console, measured: dict[str, Any]) -> None:
     side, batch = settings["image_size"], settings["batch_size"]
     on = machine.get("gpu") or f"{machine['processor']}, {_threads(machine)} {machine['cores']} cores"
     console.print(
-        f"one iteration of ER-RAR: {batch} + {batch} images of 3x{side}x{side}, width {settings['width']}, "
-        f"memory {settings['memory_size']:,}"
+        f"One iteration of ER-RAR: {batch} + {batch} images of 3x{side}x{side}, width {settings['width']}, "
+        f"memory {settings['memory_size']:,}."
     )
-    console.print(f"on {on}; torch {measured['torch']}; load before {machine['load_before']:.1f}\n")
+    console.print(f"On {on}; torch {measured['torch']}; load before: {machine['load_before']:.1f}.\n")
     table = make_table("", "iteration\nms", "images\na second", "times the\nbare loop", "peak\nMiB")
     for num_ops in (1, 0):
         if num_ops == 0:
@@ -88,16 +88,15 @@ def show_measured(console: Console, measured: dict[str, Any]) -> None:
                 )
     console.print(table)
     rounds = min(row["rounds"] for row in measured["rows"])
-    console.print(
-        f"\nmedians of {rounds} rounds of {settings['repeats']} iterations, taken by turns; "
-        f"the engine auto takes {measured['auto']} here"
-    )
-    held = "on the GPU" if "gpu" in machine else "by the whole process"
-    console.print(f"peak: the most memory held {held} while the line was made ready")
+    several = "s" if rounds > 1 else ""
+    console.print(f"\nMedians of {rounds} round{several} of {settings['repeats']} iterations, by turns.")
+    console.print(f"The engine auto takes {measured['auto']} here.")
+    held = "on the GPU" if "gpu" in machine else "by the process"
+    console.print(f"Peak: the most memory held {held} when the line was made ready.")
     if rounds < 5:
-        console.print("few rounds: --seconds with a larger number gives steadier ones")
+        console.print("So few rounds waver: allow more with --seconds.")
     for sentence in measured["left_out"]:
-        console.print(f"left out: {sentence}")
+        console.print(f"Left out: {sentence}")
 
 
 def _threads(machine: dict[str, Any]) -> str:
