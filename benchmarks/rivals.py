@@ -185,7 +185,7 @@ def show(console: Console, measured: dict[str, Any]) -> None:
         console.print(f"{name} is absent: {reason}")
 
 
-def keep(folder: Path, printed: str, measured: dict[str, Any]) -> None:
+def keep(folder: Path, printed: str, measured: dict[str, Any], chosen_folder: Path | None = None) -> None:
     """Write the numbers, and a page with the table, the versions and the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "rivals.json", measured)
@@ -193,10 +193,12 @@ def keep(folder: Path, printed: str, measured: dict[str, Any]) -> None:
     versions: dict[str, str] = {}
     for row in measured["rows"]:
         versions |= row["versions"]
+    options = [word for word in sys.argv[1:] if word != str(chosen_folder)]
+    command = ["python", "-m", "benchmarks.rivals", *options]
     table = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
     (folder / "README.md").write_text(
         "# RAR in Encore, CapyMOA and Avalanche\n\n"
-        f"    {shlex.join(['python', '-m', 'benchmarks.rivals', *sys.argv[1:]])}\n\n"
+        f"    {shlex.join(command)}\n\n"
         f"```\n{table}\n```\n\n{WHAT_RUNS}\n"
         f"- commit {measured['commit']}\n"
         f"- {machine['processor']}, {machine['cores']} cores, {machine['system']}\n"
@@ -220,7 +222,7 @@ def main() -> None:
     console = Console(record=True, width=100, highlight=False)
     show(console, measured)
     folder = chosen.folder or ROOT / "benchmarks" / "results" / f"{date.today():%Y-%m-%d}_rivals"
-    keep(folder.resolve(), console.export_text(), measured)
+    keep(folder, console.export_text(), measured, chosen.folder)
     print(f"\nkept in {folder}")
 
 

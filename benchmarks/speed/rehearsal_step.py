@@ -31,10 +31,16 @@ def make_batch(size: int) -> Batch:
     )
 
 
-def make_learner() -> Learner:
+def make_learner(engine: str = "eager", precision: str = "float32") -> Learner:
     """Return a learner whose memory is full."""
     learner = Learner(
-        "er", image_shape=IMAGE_SHAPE, num_classes=NUM_CLASSES, memory_size=MEMORY_SIZE, device="cpu"
+        "er",
+        image_shape=IMAGE_SHAPE,
+        num_classes=NUM_CLASSES,
+        memory_size=MEMORY_SIZE,
+        parts={"engine": engine},
+        precision=precision,
+        device="cpu",
     )
     learner.memory.write(torch.arange(MEMORY_SIZE), make_batch(MEMORY_SIZE))
     return learner
