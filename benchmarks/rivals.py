@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -62,14 +63,15 @@ class Contestant:
             "PYTHONWARNINGS": "ignore",
         }
         self.log = ENVIRONMENTS / f"{name}.log"
-        self._process = subprocess.Popen(
-            [str(python), "-m", "benchmarks.rival_worker", name.partition("-")[0], json.dumps(sizes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log.open("w"),
-            env=environment,
-            text=True,
-        )
+        with self.log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [str(python), "-m", "benchmarks.rival_worker", name.partition("-")[0], json.dumps(sizes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+            )
         self.versions: dict[str, str] = self._answer()["versions"]
 
     def learn(self, num_batches: int) -> None:
@@ -82,9 +84,10 @@ class Contestant:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
+        with suppress(subprocess.TimeoutExpired, BrokenPipeError):
+            self._process.communicate(timeout=30)
+        self._process.kill()
+        self._process.wait()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -92,6 +95,7 @@ class Contestant:
             if line.startswith("answer "):
                 answer: dict[str, Any] = json.loads(line.removeprefix("answer "))
                 return answer
+        self.close()
         last = self.log.read_text(encoding="utf-8").strip().splitlines() or ["it said nothing"]
         raise EncoreError(f"{TITLES[self.name]} stopped: {last[-1]} (see {self.log})")
 
