@@ -91,7 +91,7 @@ def test_processes_answer_with_what_an_iteration_took(
 def test_first_rung_and_last_do_the_same_work() -> None:
     rungs = cpu_ladder.make_rungs()
     assert [*rungs][:4] == [
-        "bare loop, Pillow", "RandAugment in NumPy", "and channels last", "and fused SGD: Encore",
+        "bare loop, Pillow", "RandAugment in NumPy", "and channels last: Encore", "Encore, fused SGD",
     ]  # fmt: skip
     for name in [*rungs][:4]:
         rungs[name]()

@@ -132,8 +132,8 @@ class Learner:
 
     def _set_up(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
         self.config, self.plan, self.device = config, plan, device
-        on_cpu = device.type == "cpu"
         # What was trained in bfloat16 on a CPU goes on in float32 on a GPU.
+        on_cpu = device.type == "cpu"
         self._precision = resolve_precision(config.precision, device) if on_cpu else "float32"
         self.draws = Randomness(config.seed, device)
         with enough_memory(), self.draws.seeded_initialisation():
@@ -150,7 +150,6 @@ class Learner:
             [parameter for parameter in learnt if parameter.requires_grad],
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
-            fused=True if on_cpu else None,  # one call instead of one for each tensor
         )
         self.retrieval: Retrieval = config.make_part("retrieval")
         self.retention: Retention = config.make_part("retention")
