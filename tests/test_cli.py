@@ -31,7 +31,7 @@ RUN_OPTIONS = {
     "--method", "--memory-size", "--memory-batch-size",
     "--retrieval", "--retention", "--objective", "--classifier",
     "--repeats", "--num-ops", "--magnitude", "--controller", "--augment-target", "--operation-space",
-    "--model", "--learning-rate", "--weight-decay", "--engine", "--device", "--threads",
+    "--model", "--learning-rate", "--weight-decay", "--engine", "--device", "--precision", "--threads",
     "--checkpoint-every", "--seeds", "--out", "--parallel", "--quiet",
     "--model.width", "--objective.memory-weight", "--objective.incoming-weight",
 }  # fmt: skip

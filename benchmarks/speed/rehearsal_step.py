@@ -1,8 +1,8 @@
 """A rehearsal step of Encore beside a bare PyTorch loop that does the same arithmetic.
 
 Both retrieve 10 of 2,000 remembered images, put them before the same 10 incoming ones, and take one SGD
-step of the reduced ResNet-18 on the sum of two means, without augmentation. The bare loop is what one
-would write in a notebook: no parts, no statistics, no generator of its own.
+step of the reduced ResNet-18 on the sum of two means, without augmentation. The bare loop is that of
+`encore bench` (encore/bare.py): no parts, no statistics, no generator of its own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from encore.bare import BareLoop
 from encore.interfaces import Batch, Plan
 from encore.learner import Learner
 
@@ -31,32 +31,28 @@ def make_batch(size: int) -> Batch:
     )
 
 
-def make_learner() -> Learner:
+def make_learner(engine: str = "eager", precision: str = "float32") -> Learner:
     """Return a learner whose memory is full."""
     learner = Learner(
-        "er", image_shape=IMAGE_SHAPE, num_classes=NUM_CLASSES, memory_size=MEMORY_SIZE, device="cpu"
+        "er",
+        image_shape=IMAGE_SHAPE,
+        num_classes=NUM_CLASSES,
+        memory_size=MEMORY_SIZE,
+        parts={"engine": engine},
+        precision=precision,
+        device="cpu",
     )
     learner.memory.write(torch.arange(MEMORY_SIZE), make_batch(MEMORY_SIZE))
     return learner
 
 
-def make_bare_step(memory_format: torch.memory_format) -> Callable[[Batch], None]:
-    """Return one step of a loop without any library, on a network and a memory of the same shape."""
+def make_bare_loop(memory_format: torch.memory_format) -> BareLoop:
+    """Return the loop without any library, on a network and a memory of the same shape."""
     twin = make_learner()
-    model: torch.nn.Module = twin.model.to(memory_format=memory_format)
-    images, labels = twin.memory.filled()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(incoming: Batch) -> None:
-        chosen = torch.randperm(MEMORY_SIZE)[:10]
-        joint = torch.cat([images[chosen], incoming.images]).float() / 255
-        logits = model(joint.contiguous(memory_format=memory_format))
-        loss = F.cross_entropy(logits[:10], labels[chosen]) + F.cross_entropy(logits[10:], incoming.labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return step
+    loop = BareLoop(twin.model.to(memory_format=memory_format), MEMORY_SIZE)
+    remembered = twin.memory.filled()
+    loop.images, loop.labels = list(remembered.images), remembered.labels.tolist()
+    return loop
 
 
 def measure(num_threads: int) -> list[dict[str, Any]]:
@@ -65,11 +61,11 @@ def measure(num_threads: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     learner, incoming = make_learner(), make_batch(10)
     steps: dict[str, Callable[[], Any]] = {
-        "bare PyTorch": lambda: bare(incoming),
-        "bare PyTorch, default layout": lambda: bare_default(incoming),
+        "bare PyTorch": lambda: bare.step(*incoming, num_ops=0, magnitude=0),
+        "bare PyTorch, default layout": lambda: bare_default.step(*incoming, num_ops=0, magnitude=0),
         "Encore": lambda: learner.rehearse_once(learner.prepare(incoming, Plan())),
     }
-    bare, bare_default = make_bare_step(torch.channels_last), make_bare_step(torch.contiguous_format)
+    bare, bare_default = make_bare_loop(torch.channels_last), make_bare_loop(torch.contiguous_format)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(ROUNDS + 5):
         # By turns, and in turning order, so that a busy machine slows all of them alike.

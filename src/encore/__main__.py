@@ -3,9 +3,12 @@
 import signal
 import sys
 
+from encore.processor import prepare_environment
+
 
 def run_command() -> int:
     """Answer the command line, from the first import to the exit status."""
+    prepare_environment()
     try:
         from encore.cli import main
 

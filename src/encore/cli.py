@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
+from encore.cli_bench import add_bench_verb
 from encore.cli_data import make_data_app
 from encore.cli_streams import add_stream_verbs
 from encore.cli_training import Out, Parallel, Quietly, Seeds, chosen_options, console, directory_for, train
@@ -69,6 +70,7 @@ def make_app(tokens: Sequence[str]) -> App:
         app.command(verb, name="list" if verb is list_parts else None)
     add_tune_verb(app, tokens)
     add_stream_verbs(app, tokens)
+    add_bench_verb(app)
     app.command(make_data_app(tokens))
     return app
 

@@ -46,6 +46,7 @@ class LearnerConfig:
     operation_space: str
     parts: Mapping[str, PartChoice]
     seed: int
+    precision: str = "float32"  # as resolved: never `auto`
 
     def __post_init__(self) -> None:
         settle = object.__setattr__  # the way around frozen, for lists and NumPy's numbers to become Python's
@@ -102,6 +103,7 @@ def resolve_run(
         operation_space=plan.operation_space,
         parts=resolve_parts(rehearsal.method, chosen | options),
         seed=seed,
+        precision=training.precision,
     )
 
 

@@ -24,10 +24,12 @@ from encore.data.benchmark import Benchmark
 from encore.data.opening import Choice, open_images
 from encore.device import MOST_THREADS, choose_threads, resolve_device
 from encore.errors import EncoreError
+from encore.execution import resolve_precision
 from encore.files import locked, write_json
 from encore.image_store import ImageStore
 from encore.interfaces import Plan
 from encore.keeper import Display, Keeper, clear_leftovers, is_finished, signals_noted
+from encore.processor import keep_freed_memory
 from encore.randomness import Randomness
 from encore.run import Run, run_one
 from encore.settings import RunSettings
@@ -204,6 +206,7 @@ class _Workshop:
 
     def __init__(self, settings: RunSettings, display: Display, shelf: Shelf) -> None:
         self.device = resolve_device(settings.training.device)
+        keep_freed_memory()
         whole_number("checkpoint_every", settings.training.checkpoint_every, lowest=1)
         chosen = choose_run_part(settings, "benchmark")
         self.benchmark: Benchmark = registry.make("benchmark", chosen.name, **chosen.options)
@@ -259,7 +262,12 @@ def _settle(settings: RunSettings, device: torch.device, threads: int) -> RunSet
     return replace(
         settings,
         stream=replace(settings.stream, data_dir=data_dir),
-        training=replace(settings.training, device=str(device), threads=threads),
+        training=replace(
+            settings.training,
+            device=str(device),
+            threads=threads,
+            precision=resolve_precision(settings.training.precision, device),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from encore.config import LearnerConfig, resolve_parts, usual
 from encore.device import enough_memory, resolve_device
 from encore.engines.eager import Eager
 from encore.errors import EncoreError
+from encore.execution import in_precision, resolve_precision
 from encore.interfaces import (
     MAX_MAGNITUDE,
     Batch,
@@ -81,6 +82,7 @@ class Learner:
         operation_space: str = "paper",
         parts: Mapping[str, Any] | None = None,
         device: str = "auto",
+        precision: str = "float32",
     ) -> None:
         """Make an untrained learner.
 
@@ -99,8 +101,11 @@ class Learner:
             parts: other parts than the method's own, and options of parts, for example
                 `{"classifier": "softmax", "objective.memory_weight": 0.5}`.
             device: `auto`, `cpu`, `cuda` or `cuda:N`.
+            precision: of the convolutions in training: `float32`, on a CPU also `bfloat16`, or `auto`, the
+                faster one.
 
         """
+        on = resolve_device(device)
         config = LearnerConfig(
             method=registry.resolve("method", method),
             image_shape=image_shape,
@@ -113,9 +118,10 @@ class Learner:
             operation_space=operation_space,
             parts=resolve_parts(method, parts or {}),
             seed=seed,
+            precision=resolve_precision(precision, on),
         )
         plan = _check_plan(Plan() if plan is None else plan)
-        self._set_up(config, plan, resolve_device(device))
+        self._set_up(config, plan, on)
 
     @classmethod
     def from_config(cls, config: LearnerConfig, plan: Plan, device: torch.device) -> Learner:
@@ -126,6 +132,9 @@ class Learner:
 
     def _set_up(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
         self.config, self.plan, self.device = config, plan, device
+        # What was trained in bfloat16 on a CPU goes on in float32 on a GPU.
+        on_cpu = device.type == "cpu"
+        self._precision = resolve_precision(config.precision, device) if on_cpu else "float32"
         self.draws = Randomness(config.seed, device)
         self.retrieval: Retrieval = config.make_part("retrieval")
         self.retention: Retention = config.make_part("retention")
@@ -184,10 +193,11 @@ class Learner:
         }
         if num_rows >= self.model.smallest_batch:
             num_left = plan.repeats
-            if looks_first and num_left > 1:
-                first = self._rehearse(iteration, 1)[0].clone()  # the engine uses the place again
-                num_left -= 1
-            values, stored = self._rehearse(iteration, num_left)
+            with in_precision(self._precision):
+                if looks_first and num_left > 1:
+                    first = self._rehearse(iteration, 1)[0].clone()  # the engine uses the place again
+                    num_left -= 1
+                values, stored = self._rehearse(iteration, num_left)
             self.num_steps += plan.repeats
             self.num_images_trained += plan.repeats * num_rows
         self._remember(Offer(incoming, stored, self.memory.is_full))  # line 9: MemUpdate

@@ -142,6 +142,9 @@ class TrainingSettings:
     weight_decay: Annotated[float, _says("Of plain SGD.")] = 0.0
     engine: Annotated[str, _says("How an iteration is executed: `encore list engines`.")] = "auto"
     device: Annotated[str, _says("auto, cpu, cuda or cuda:N.")] = "auto"
+    precision: Annotated[
+        str, _says("Of the convolutions in training, on a CPU: float32, bfloat16 or auto (the faster one).")
+    ] = "float32"
     threads: Annotated[int | None, _counts("CPU threads; else chosen by the size of the images.")] = None
     checkpoint_every: Annotated[int, _counts("Incoming batches from one checkpoint to the next.")] = 100
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from encore.execution import encode
 from encore.interfaces import Model
 from encore.models._residual import check_sizes, make_stages, takes_own_kernels
 
@@ -55,15 +56,19 @@ class ReducedResNet18(Model):
 
     def features(self, images: Tensor) -> Tensor:
         """Encode float images [N, C, H, W] as [N, num_features]."""
-        if takes_own_kernels(images, self.stem, self.stem_norm):
-            from encore.kernels import residual  # which needs Triton
-
-            maps = residual.stem(images, self.stem, self.stem_norm)
-        else:
-            maps = F.relu(self.stem_norm(self.stem(images)), inplace=True)
-        return F.avg_pool2d(self.stages(maps), self.window).flatten(start_dim=1)
+        return encode(_features, self, images)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of float images [N, C, H, W] as [N, num_classes]."""
         logits: Tensor = self.head(self.features(images))
         return logits
+
+
+def _features(model: ReducedResNet18, images: Tensor) -> Tensor:
+    if takes_own_kernels(images, model.stem, model.stem_norm):
+        from encore.kernels import residual  # which needs Triton
+
+        maps = residual.stem(images, model.stem, model.stem_norm)
+    else:
+        maps = F.relu(model.stem_norm(model.stem(images)), inplace=True)
+    return F.avg_pool2d(model.stages(maps), model.window).flatten(start_dim=1)

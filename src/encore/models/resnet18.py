@@ -7,6 +7,7 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from encore.execution import encode
 from encore.interfaces import Model
 from encore.models._residual import check_sizes, make_stages
 
@@ -45,11 +46,15 @@ class ResNet18(Model):
 
     def features(self, images: Tensor) -> Tensor:
         """Encode float images [N, C, H, W] as [N, num_features]."""
-        maps = F.relu(self.stem_norm(self.stem(images)), inplace=True)
-        maps = self.stages(F.max_pool2d(maps, kernel_size=3, stride=2, padding=1))
-        return F.adaptive_avg_pool2d(maps, 1).flatten(start_dim=1)
+        return encode(_features, self, images)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of float images [N, C, H, W] as [N, num_classes]."""
         logits: Tensor = self.head(self.features(images))
         return logits
+
+
+def _features(model: ResNet18, images: Tensor) -> Tensor:
+    maps = F.relu(model.stem_norm(model.stem(images)), inplace=True)
+    maps = model.stages(F.max_pool2d(maps, kernel_size=3, stride=2, padding=1))
+    return F.adaptive_avg_pool2d(maps, 1).flatten(start_dim=1)
