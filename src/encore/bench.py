@@ -177,9 +177,9 @@ def _prepare(
             )
         incoming = Batch(batch.images.to(device), batch.labels.to(device))
 
-        def turn(learner: Learner) -> Iterator[None]:
+        def turn(learner: Learner) -> Iterator[bool]:
             learner.learn(incoming, plan)
-            yield
+            yield False
 
         def work() -> None:
             take_turns([turn(learner) for learner in learners], device, len(learners))

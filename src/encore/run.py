@@ -2,7 +2,7 @@
 
 `run_one` is the program, written for one seed: its one `yield` is all that several runs on one device need
 (turns.py). `Run` holds all that changes while it goes on. What lies between an incoming batch and the updated
-memory, lines 3 to 9 of the paper's Algorithm 1, is `Learner.learn` in learner.py.
+memory, lines 3 to 9 of the paper's Algorithm 1, is `Rehearsal.learn` in rehearsal.py.
 """
 
 from __future__ import annotations
