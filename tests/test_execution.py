@@ -54,9 +54,10 @@ def test_gradient_points_where_that_of_float32_does() -> None:
 
 
 def test_precision_ends_with_its_block() -> None:
-    with pytest.raises(ZeroDivisionError), in_precision("bfloat16"), in_precision("float32"):
-        assert execution._now.precision == "float32"
-        raise ZeroDivisionError
+    with in_precision("bfloat16"):
+        with pytest.raises(ZeroDivisionError), in_precision("float32"):
+            raise ZeroDivisionError
+        assert execution._now.precision == "bfloat16"
     assert execution._now.precision == "float32"
 
 
