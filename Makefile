@@ -19,9 +19,10 @@ help:
 demo: $(VENV)/installed-for-demo
 	@$(BIN)/python -m benchmarks.demo
 
+# A thread for each worker: more of them would wait for each other's cores.
 test: $(VENV)/installed-for-tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest --numprocesses auto
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto
 
 bench: $(VENV)/installed-for-tests
 	@$(BIN)/python -m benchmarks.speed
