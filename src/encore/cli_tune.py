@@ -72,8 +72,8 @@ def tune(
 ) -> None:
     """Choose K, P and Q on the first tasks (HTOCL), then train over the whole stream with the choice.
 
-    Every setting of a grid learns the first tasks, in one pass, and is tested on images held out of their
-    training sets. The best is taken; of equal ones the cheapest. Each seed chooses for itself.
+    Every setting of a grid learns the first tasks, as the run itself will, and is tested on images held out
+    of their training sets. The best is taken; of equal ones the cheapest. Each seed chooses for itself.
     """
     from encore.cli_options import values_of
     from encore.tuning import first_tasks

@@ -177,7 +177,7 @@ class Learner(Rehearsal):
 
     @classmethod
     def load(cls, path: str | Path, device: str = "auto") -> Learner:
-        """Read a saved learner; on the same kind of device it goes on with the same bits."""
+        """Read a saved learner; on a CPU it goes on with the same bits."""
         on = resolve_device(device)
         described, state = checkpoint.load(Path(path), "learner")
         with checkpoint.understood(Path(path)):

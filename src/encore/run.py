@@ -17,6 +17,7 @@ from encore import registry
 from encore.actions import Actions
 from encore.config import choose_run_part, resolve_run
 from encore.data.benchmark import Benchmark
+from encore.errors import EncoreError
 from encore.evaluate import evaluate
 from encore.image_store import ImageStore
 from encore.interfaces import Controller, Feedback, Plan
@@ -55,10 +56,10 @@ def run_one(run: Run, watcher: Watcher) -> Iterator[bool]:
             run.batch += 1
             run.count_seconds("training")
             watcher.after_batch(run, feedback)
-        learner.end_task()
         run.wait_for_device()
         run.count_seconds("training")
         watcher.before_evaluation(run)
+        learner.end_task()  # after the run was saved: who resumes it from there comes by here again
         run.accuracy.append(evaluate(learner, stream, num_seen=task + 1))
         run.count_seconds("evaluation")
         run.task, run.batch = task + 1, 0
@@ -83,6 +84,12 @@ class Run:
         self.learner = Learner.from_config(self.config, plan, device)
         chosen = choose_run_part(settings, "controller")
         self.controller: Controller = registry.make("controller", chosen.name, plan, **chosen.options)
+        if self.controller.needs_feedback and not getattr(self.learner.retention, "keeps", True):
+            retention = self.config.parts["retention"].name
+            raise EncoreError(
+                f"the controller {chosen.name} watches how well what is remembered is known, and the "
+                f"retention {retention} keeps nothing: use the controller fixed, or another method"
+            )
         self.looks_first = getattr(self.controller, "looks_first", False)
         self.actions = Actions(self.controller)
         self.task = 0  # tasks finished

@@ -11,6 +11,9 @@ KEY_BITS = 31  # of the random part of a key; the slot itself lies in the 32 bit
 SLOT_BITS = 32
 
 
+MOST_PER_CLASS = 100  # samples of a class: each takes a round of drawing
+
+
 def random_keys(memory: Memory, generator: Generator) -> Tensor:
     """Return a random number from 0 to 1 for each slot, float32 [capacity]; -1 where it is not filled.
 

@@ -46,9 +46,9 @@ def not_negative_number(name: str, value: Any) -> float:
     return _number(name, value, "of at least 0", lambda number: number >= 0)
 
 
-def number_of_at_least(name: str, value: Any, lowest: float) -> float:
-    """Return a finite number of at least so much as a float."""
-    return _number(name, value, f"of at least {lowest}", lambda number: number >= lowest)
+def number_between(name: str, value: Any, lowest: float, highest: float) -> float:
+    """Return a number of at least and at most so much as a float."""
+    return _number(name, value, f"from {lowest} to {highest}", lambda number: lowest <= number <= highest)
 
 
 def share(name: str, value: Any) -> float:

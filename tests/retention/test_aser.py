@@ -207,7 +207,7 @@ def test_looking_disturbs_nothing(model: Model) -> None:
     ("options", "sentence"),
     [
         ({"neighbours": 0}, "neighbours must be a whole number of at least 1, got 0"),
-        ({"samples_per_class": 0.5}, "samples_per_class must be a number of at least 1, got 0.5"),
+        ({"samples_per_class": 0.5}, "samples_per_class must be a number from 1 to 100, got 0.5"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], sentence: str) -> None:

@@ -219,7 +219,7 @@ def test_streams_of_one_class_then_others(memory_size: int, sizes: list[int]) ->
             "there is no variant of the adversarial Shapley value 'avsm'; did you mean 'asvm'",
         ),
         ({"neighbours": 0}, "neighbours must be a whole number of at least 1, got 0"),
-        ({"samples_per_class": 0.9}, "samples_per_class must be a number of at least 1, got 0.9"),
+        ({"samples_per_class": 0.9}, "samples_per_class must be a number from 1 to 100, got 0.9"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], sentence: str) -> None:

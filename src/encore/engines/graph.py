@@ -46,7 +46,8 @@ class Graph:
 
     def run(self, work: Callable[[Inputs], Result], inputs: Inputs, times: int = 1) -> Result:
         """Replay the work, if it was met before; else do it."""
-        kind = (work, _kind_of(inputs))
+        switches = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.allow_tf32
+        kind = (work, _kind_of(inputs), switches)
         with self._own_stream(), use_own_kernels(self.own_kernels):
             recording = self._recordings.get(kind)
             if recording is None and kind in self._met and len(self._recordings) < self.most_recordings:

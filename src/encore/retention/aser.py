@@ -9,8 +9,8 @@ from torch import Tensor
 
 from encore.interfaces import RetentionContext
 from encore.shapley import look_up, shapley_values
-from encore.slots import draw_from_classes
-from encore.values import number_of_at_least, whole_number
+from encore.slots import MOST_PER_CLASS, draw_from_classes
+from encore.values import number_between, whole_number
 
 
 class _Drawn(NamedTuple):
@@ -41,7 +41,7 @@ class Aser:
         ] = 1.5,
     ) -> None:
         self.neighbours = whole_number("neighbours", neighbours, lowest=1)
-        self.samples_per_class = number_of_at_least("samples_per_class", samples_per_class, lowest=1)
+        self.samples_per_class = number_between("samples_per_class", samples_per_class, 1, MOST_PER_CLASS)
 
     def __call__(self, context: RetentionContext) -> Tensor:
         """Return slots [B]."""

@@ -11,8 +11,8 @@ from encore.errors import unknown_name
 from encore.interfaces import RetrievalContext
 from encore.retrieval.uniform import Uniform
 from encore.shapley import look_up, shapley_values
-from encore.slots import draw_from_classes
-from encore.values import number_of_at_least, whole_number
+from encore.slots import MOST_PER_CLASS, draw_from_classes
+from encore.values import number_between, whole_number
 
 VARIANTS = ("asvm", "asv", "neg_sv")
 
@@ -38,7 +38,7 @@ class Aser:
         variant: Annotated[str, "How values make a score: asvm, asv or neg_sv."] = "asvm",
     ) -> None:
         self.neighbours = whole_number("neighbours", neighbours, lowest=1)
-        self.per_class = int(number_of_at_least("samples_per_class", samples_per_class, lowest=1))
+        self.per_class = int(number_between("samples_per_class", samples_per_class, 1, MOST_PER_CLASS))
         if variant not in VARIANTS:
             raise unknown_name("variant of the adversarial Shapley value", variant, VARIANTS)
         self.variant = variant
