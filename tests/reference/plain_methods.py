@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,15 +25,16 @@ class Kept(NamedTuple):
     logits: Tensor
 
 
-class Plain:
-    """A network that learns one method; `step` returns the logits of the incoming images."""
+class Plain(ABC):
+    """A network that learns one method."""
 
     def __init__(self, model: nn.Module, learning_rate: float) -> None:
         self.model, self.learning_rate = model, learning_rate
         self.num_tasks = 0
 
+    @abstractmethod
     def step(self, images: Tensor, labels: Tensor, remembered: Sequence[Kept]) -> Tensor:
-        raise NotImplementedError
+        """Take a step, and return the logits of the incoming images."""
 
     def end_task(self) -> None:
         self.num_tasks += 1
