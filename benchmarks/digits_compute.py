@@ -8,14 +8,12 @@ The table and the records are kept as those of all comparisons, with the picture
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import choose, compare
 from encore.compute_picture import draw_compute_picture, point_of
-from encore.errors import EncoreError
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 from encore.tuning.grid import make_grid
 
@@ -59,16 +57,9 @@ GROUPS = {**COMPUTE, **BLURRY}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the groups, or some of them, and draw those of the usual stream."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.digits_compute")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--groups", nargs="+", default=list(GROUPS))
-    chosen = parser.parse_args(arguments)
-    unknown = sorted(set(chosen.groups) - set(GROUPS))
-    if unknown:
-        raise EncoreError(f"there is no group {unknown[0]!r} (known: {', '.join(GROUPS)})")
-    groups = {name: GROUPS[name] for name in chosen.groups}
+    groups, seeds = choose("digits_compute", GROUPS, SEEDS, arguments)
     grids = {name: GRID for name in TUNED if name in groups}
-    folder = compare("digits_compute", "Digits: accuracy and steps", groups, chosen.seeds, grids=grids)
+    folder = compare("digits_compute", "Digits: accuracy and steps", groups, seeds, grids=grids)
     draw(folder, [name for name in groups if name in COMPUTE])
 
 

@@ -6,11 +6,9 @@ python -m benchmarks.digits_controllers --seeds 0 --groups fixed-01 bpg
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from benchmarks.evidence import compare
-from encore.errors import EncoreError
+from benchmarks.evidence import choose, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings
 
 SEEDS = (0, 1, 2)
@@ -29,15 +27,8 @@ GROUPS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the groups, or some of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.digits_controllers")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--groups", nargs="+", default=list(GROUPS))
-    chosen = parser.parse_args(arguments)
-    unknown = sorted(set(chosen.groups) - set(GROUPS))
-    if unknown:
-        raise EncoreError(f"there is no group {unknown[0]!r} (known: {', '.join(GROUPS)})")
-    groups = {name: GROUPS[name] for name in chosen.groups}
-    compare("digits_controllers", "Digits: who chooses K, P and Q", groups, chosen.seeds)
+    groups, seeds = choose("digits_controllers", GROUPS, SEEDS, arguments)
+    compare("digits_controllers", "Digits: who chooses K, P and Q", groups, seeds)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ runs were compared, the record of every run, from which `encore show` makes the 
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -37,6 +38,27 @@ from encore.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
 WORK = Path("runs")
+
+
+class Chosen(NamedTuple):
+    """What was asked for on the command line of a comparison."""
+
+    groups: Mapping[str, RunSettings]
+    seeds: Sequence[int]
+
+
+def choose(
+    name: str, groups: Mapping[str, RunSettings], seeds: Sequence[int], arguments: Sequence[str] | None
+) -> Chosen:
+    """Read `--seeds` and `--groups`; all, where they are not given."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    parser.add_argument("--groups", nargs="+", default=list(groups))
+    chosen = parser.parse_args(arguments)
+    unknown = sorted(set(chosen.groups) - set(groups))
+    if unknown:
+        raise EncoreError(f"there is no group {unknown[0]!r} (known: {', '.join(groups)})")
+    return Chosen({group: groups[group] for group in chosen.groups}, chosen.seeds)
 
 
 class Published(NamedTuple):

@@ -113,3 +113,14 @@ def test_digits_compute_tunes_and_draws(
         digits_compute.main(["--seeds", "0", "--groups", "tuned"])
     with pytest.raises(EncoreError, match="there is no group 'fixed-03'"):
         digits_compute.main(["--groups", "fixed-03"])
+
+
+def test_groups_and_seeds_are_chosen_on_the_command_line() -> None:
+    groups = {"one": SMALL, "two": SMALL}
+    assert evidence.choose("trial", groups, (0, 1), []) == (groups, [0, 1])
+    assert evidence.choose("trial", groups, (0, 1), ["--groups", "two", "--seeds", "7"]) == (
+        {"two": SMALL},
+        [7],
+    )
+    with pytest.raises(EncoreError, match=r"no group 'tow' \(known: one, two\)"):
+        evidence.choose("trial", groups, (0,), ["--groups", "tow"])
