@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -151,6 +152,43 @@ def test_failure_while_writing_leaves_the_file_before(tmp_path: Path) -> None:
         raise RuntimeError("power cut")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED_WHILE_WRITING = """
+import resource, signal, sys
+from pathlib import Path
+
+import torch
+
+from encore import checkpoint
+
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # with Python's own handling a full file is an error
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+checkpoint.save(Path(sys.argv[1]), "run", {}, {"weights": torch.zeros(100_000)})
+"""
+
+
+def test_what_a_kill_in_the_middle_of_writing_leaves_is_cleared_by_the_next(tmp_path: Path) -> None:
+    path = write(tmp_path / "[a].encore")
+    before = path.read_bytes()
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(path)])
+    assert ended.returncode == -signal.SIGXFSZ
+    (half,) = set(tmp_path.iterdir()) - {path}
+    assert half.name.endswith(".part")
+    assert any(half.iterdir())
+    assert path.read_bytes() == before
+    write(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.encore"
+    at_work = tmp_path / f".a.encore.{os.getppid()}.part"
+    other = tmp_path / ".b.encore.0.part"
+    for folder in (at_work, other):
+        folder.mkdir()
+    write(path)
+    assert set(tmp_path.iterdir()) == {path, at_work, other}
 
 
 def test_readable_by_whom_other_files_are(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +30,14 @@ def written_atomically(path: Path) -> Iterator[Path]:
     """
     if not path.parent.is_dir():
         raise EncoreError(f"{path} could not be written: there is no folder {path.parent}; create it first")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # A folder of its own, because safetensors, too, writes beside the place it is given before it renames.
+    workshop = path.with_name(f".{path.name}.{os.getpid()}.part")
+    unfinished = workshop / path.name
     try:
+        for leftover in leftovers(path.parent, glob.escape(path.name)):
+            if leftover == workshop or not _is_at_work(leftover):
+                remove(leftover)
+        workshop.mkdir()
         unfinished.touch()
         mode = unfinished.stat().st_mode  # as the user's other files; safetensors makes files private
         yield unfinished
@@ -42,7 +50,27 @@ def written_atomically(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+            remove(workshop)
+
+
+def leftovers(folder: Path, pattern: str = "*") -> list[Path]:
+    """Return what is being written in a folder, or was when a process was killed, of files named so."""
+    return list(folder.glob(f".{pattern}.*.part"))
+
+
+def remove(leftover: Path) -> None:
+    """Remove a file, or a folder of what was half written; nothing where there is nothing."""
+    if leftover.is_dir():
+        shutil.rmtree(leftover)
+    else:
+        leftover.unlink(missing_ok=True)
+
+
+def bytes_held(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
+    if path.is_dir():
+        return sum(held.stat().st_size for held in path.iterdir())
+    return path.stat().st_size
 
 
 def put_in_place(finished: Path, path: Path) -> None:
@@ -67,6 +95,17 @@ def locked(lock: Path, refusal: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise EncoreError(refusal) from error
         yield
+
+
+def _is_at_work(leftover: Path) -> bool:
+    """Whether the process whose number a leftover bears is alive."""
+    try:
+        os.kill(int(leftover.name.split(".")[-2]), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 def _readable(value: Any, margin: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from encore import checkpoint
 from encore.errors import EncoreError
-from encore.files import write_json
+from encore.files import leftovers, remove, write_json
 from encore.interfaces import Feedback
 from encore.record import describe_controller, describe_process, make_record, peak_memory
 from encore.run import Run
@@ -55,8 +55,8 @@ def is_finished(folder: Path) -> bool:
 
 def clear_leftovers(folder: Path) -> None:
     """Remove what a kill left half written, and the checkpoint of a run that is finished."""
-    for leftover in folder.glob(".*.part"):
-        leftover.unlink()
+    for leftover in leftovers(folder):
+        remove(leftover)
     if is_finished(folder):
         (folder / "checkpoint.encore").unlink(missing_ok=True)
 

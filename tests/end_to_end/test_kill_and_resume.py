@@ -109,7 +109,7 @@ sys.exit(main(sys.argv[1:]))
     assert process.returncode == -signal.SIGKILL
     if kill_point == 1:
         # Nothing was promised yet: not even the settings were written.
-        assert list(directory.glob("*/*")) == []
+        assert list(directory.glob("seed-*/*")) == []
         return
     launch.resume(directory, Quiet())
     assert results(directory) == left_alone

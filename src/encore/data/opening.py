@@ -33,7 +33,7 @@ from encore.data.prepared import (
     write_prepared,
 )
 from encore.errors import EncoreError
-from encore.files import locked, written_atomically
+from encore.files import bytes_held, leftovers, locked, remove, written_atomically
 from encore.version import VERSION
 
 ENDING = ".safetensors"
@@ -126,8 +126,8 @@ def prepare(choice: Choice, skip_broken: int = 0, report: Report = lambda done, 
     """Decode all images into one file, unless it is there and every bit of it is right."""
     benchmark, path = choice.benchmark, choice.path
     with _working_on(choice):
-        for leftover in _leftovers(path):
-            leftover.unlink()
+        for leftover in leftovers(path.parent, path.name):
+            remove(leftover)
         if (found := _find_right(choice, skip_broken, report)) is not None:
             return Outcome(found, is_new=False)
         located = benchmark.locate(choice.data_dir)
@@ -182,14 +182,14 @@ def forget(name: str) -> dict[Path, int]:
 
     Returns how many bytes each deleted file had.
     """
-    half = prepared_folder().glob(f".{_pattern(name)}.*.part")
+    half = leftovers(prepared_folder(), _pattern(name))
     begun = {path.with_name(path.name[1:].partition(ENDING)[0] + ENDING) for path in half}
     deleted = {}
     for path in sorted({*find_prepared(name), *begun}):
         with locked(_lock(path), f"another process is writing {path}: wait until it is done"):
-            for file in filter(Path.is_file, (path, *_leftovers(path))):
-                deleted[file] = file.stat().st_size
-                file.unlink()
+            for file in filter(Path.exists, (path, *leftovers(path.parent, path.name))):
+                deleted[file] = bytes_held(file)
+                remove(file)
     return deleted
 
 
@@ -264,11 +264,6 @@ def _working_on(choice: Choice) -> Iterator[None]:
 
 def _pattern(name: str) -> str:
     return f"{name}-{'[0-9a-f]' * 8}{ENDING}"
-
-
-def _leftovers(path: Path) -> list[Path]:
-    """Return what processes that were killed left of a file."""
-    return list(path.parent.glob(f".{path.name}.*.part"))
 
 
 def _lock(path: Path) -> Path:
