@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.evidence import Published, compare
-from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
+from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 
 FIRST, SECOND = 1259051, 1259052
 AT_ONCE = 16
 STREAM = StreamSettings(benchmark="cifar100")
-TRAINING = TrainingSettings(checkpoint_every=1000)
 AUTHORS = PlanSettings(repeats=10, num_ops=1, magnitude=14, operation_space="authors")
 RAR = {
     "scr-rar": ("scr", AUTHORS),
@@ -66,19 +65,14 @@ PUBLISHED = {
 def main() -> None:
     """Run all, the longest first."""
     groups = {
-        name: RunSettings(STREAM, RehearsalSettings(method=method), plan, TRAINING)
+        name: RunSettings(STREAM, RehearsalSettings(method=method), plan)
         for name, (method, plan) in RAR.items()
     }
     groups["er-offline-10"] = RunSettings(
-        replace(STREAM, epochs=EPOCHS), RehearsalSettings(method="er_offline"), training=TRAINING
+        replace(STREAM, epochs=EPOCHS), RehearsalSettings(method="er_offline")
     )
-    groups["agem-softmax"] = RunSettings(
-        STREAM, RehearsalSettings(method="agem", classifier="softmax"), training=TRAINING
-    )
-    groups |= {
-        name: RunSettings(STREAM, RehearsalSettings(method=method), training=TRAINING)
-        for name, method in ALONE.items()
-    }
+    groups["agem-softmax"] = RunSettings(STREAM, RehearsalSettings(method="agem", classifier="softmax"))
+    groups |= {name: RunSettings(STREAM, RehearsalSettings(method=method)) for name, method in ALONE.items()}
     seeds = {name: (FIRST, SECOND) if name in TWO_SEEDS else (FIRST,) for name in groups}
     compare(
         "cifar100_methods",

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Any, Protocol, Self
 
@@ -36,6 +37,10 @@ class Display(Protocol):
     def finish(self, run: Run) -> None: ...
 
     def skip(self, seed: int) -> None: ...
+
+
+LEAST_BETWEEN = 1.0  # seconds
+SHARE_FOR_SAVING = 0.02  # of the time, at most
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened is no error
@@ -69,6 +74,8 @@ class Keeper:
         self.display, self.signals = display, signals
         self.checkpoint = folder / "checkpoint.encore"
         self.described = {"settings": run.settings.to_json(), "seed": run.seed}
+        self.every = run.settings.training.checkpoint_every
+        self.due = 0.0  # when to save again, where it is not counted in batches
 
     def restore(self) -> None:
         """Bring the run to its last checkpoint, if it has one."""
@@ -83,34 +90,46 @@ class Keeper:
                 self.run.load_state_dict(state)
         self.run.processes.append(describe_process(self.run))
         self.run.start_clock()
+        self.due = monotonic() + LEAST_BETWEEN
 
     def after_batch(self, run: Run, feedback: Feedback) -> None:
         """Show the batch; save when it is time, or when asked to stop."""
         self.display.after_batch(run, feedback)
-        if self.signals or run.batch % run.settings.training.checkpoint_every == 0:
+        if self._is_time(self.every is not None and run.batch % self.every == 0):
             self._save()
 
     def before_evaluation(self, run: Run) -> None:
         """Save, as an evaluation may take longer than whoever asked to stop is ready to wait."""
-        self._save()
+        if self._is_time(self.every is not None):
+            self._save()
 
     def after_task(self, run: Run) -> None:
         """Show the task and save."""
         self.display.after_task(run)
-        self._save()
+        if self._is_time(self.every is not None):
+            self._save()
 
     def finish(self, keeps_learner: bool = True) -> None:
         """Leave the learner, the actions and the record; the checkpoint has done its work."""
+        self.run.processes[-1].update(peak_memory(self.run.learner.device))
         if keeps_learner:
             self.run.learner.save(self.folder / "learner.encore")
         self.run.actions.save(self.folder, describe_controller(self.run))
         write_json(self.folder / "record.json", make_record(self.run))
         clear_leftovers(self.folder)
 
+    def _is_time(self, is_counted: bool) -> bool:
+        """Whether to save now: it is counted so, or long enough ago, or somebody waits for it."""
+        return is_counted or bool(self.signals) or (self.every is None and monotonic() >= self.due)
+
     def _save(self) -> None:
+        begun = monotonic()
         self.run.processes[-1].update(peak_memory(self.run.learner.device))
         checkpoint.save(self.checkpoint, "run", self.described, self.run.state_dict())
         self.run.count_seconds("saving")
+        # While one of several runs by turns is saved, the others wait.
+        took, sharing = monotonic() - begun, self.run.side_by_side
+        self.due = begun + max(LEAST_BETWEEN, took * sharing / SHARE_FOR_SAVING)
         if self.signals and not self.run.is_finished:
             raise Interrupted(self.signals[0], self.run, self.directory)
 

@@ -207,7 +207,8 @@ class _Workshop:
     def __init__(self, settings: RunSettings, display: Display, shelf: Shelf) -> None:
         self.device = resolve_device(settings.training.device)
         keep_freed_memory()
-        whole_number("checkpoint_every", settings.training.checkpoint_every, lowest=1)
+        if settings.training.checkpoint_every is not None:
+            whole_number("checkpoint_every", settings.training.checkpoint_every, lowest=1)
         chosen = choose_run_part(settings, "benchmark")
         self.benchmark: Benchmark = registry.make("benchmark", chosen.name, **chosen.options)
         data_dir = Path(settings.stream.data_dir) if settings.stream.data_dir is not None else None

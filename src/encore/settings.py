@@ -146,7 +146,13 @@ class TrainingSettings:
         str, _says("Of the convolutions in training, on a CPU: float32, bfloat16 or auto (the faster one).")
     ] = "float32"
     threads: Annotated[int | None, _counts("CPU threads; else chosen by the size of the images.")] = None
-    checkpoint_every: Annotated[int, _counts("Incoming batches from one checkpoint to the next.")] = 100
+    checkpoint_every: Annotated[
+        int | None,
+        _counts(
+            "Incoming batches from one checkpoint to the next, with two more at the end of each task; else "
+            "as often as a fiftieth of the time allows."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ class ImageNet(Gathered):
         "--memory-batch-size": "32",
         "--memory-size": "20000",
         "--weight-decay": "0.001",
-        "--checkpoint-every": "2000",
     }
 
     def lies_in(self, folder: Path) -> bool:
