@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 
 SEEDS = (0,)
@@ -20,4 +20,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

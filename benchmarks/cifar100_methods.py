@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.evidence import Published, compare
+from benchmarks.evidence import Published, carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 
 FIRST, SECOND = 1259051, 1259052
@@ -85,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

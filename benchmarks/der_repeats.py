@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
 
 SEEDS = (1259051,)
@@ -36,4 +36,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -8,12 +8,9 @@ The table and the records are kept as those of all comparisons, with the picture
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.evidence import choose, compare
-from encore.compute_picture import draw_compute_picture, point_of
+from benchmarks.evidence import carry_out, choose, compare, draw_costs
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 from encore.tuning.grid import make_grid
 
@@ -60,23 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     groups, seeds = choose("digits_compute", GROUPS, SEEDS, arguments)
     grids = {name: GRID for name in TUNED if name in groups}
     folder = compare("digits_compute", "Digits: accuracy and steps", groups, seeds, grids=grids)
-    draw(folder, [name for name in groups if name in COMPUTE])
-
-
-def draw(folder: Path, names: Sequence[str]) -> None:
-    """Draw the groups of a folder of results into it."""
-    points, num_runs = {}, 0
-    for name in names:
-        paths = sorted((folder / name).glob("seed-*/record.json"))
-        points[name] = point_of([json.loads(path.read_text(encoding="utf-8")) for path in paths])
-        num_runs = len(paths)
     subtitles = [
-        f"class-incremental, a memory of {MEMORY.memory_size}: mean and deviation over {num_runs} seeds",
+        f"class-incremental, a memory of {MEMORY.memory_size}: mean and deviation over {len(seeds)} seeds",
         "without the steps of the search where the plan was tuned",
     ]
-    picture = draw_compute_picture(points, list(FIXED), "Digits: what accuracy costs", subtitles)
-    (folder / "compute.svg").write_text(picture, encoding="utf-8")
+    drawn = [name for name in groups if name in COMPUTE]
+    draw_costs(folder, drawn, list(FIXED), "Digits: what accuracy costs", subtitles)
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.evidence import choose, compare
+from benchmarks.evidence import carry_out, choose, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings
 
 SEEDS = (0, 1, 2)
@@ -32,4 +32,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

@@ -5,7 +5,7 @@ The table from which the settings of `make demo` were chosen: docs/benchmarks/di
 
 from __future__ import annotations
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -29,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

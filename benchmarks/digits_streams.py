@@ -5,7 +5,7 @@ The table of docs/streams.md.
 
 from __future__ import annotations
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings
 
 SEEDS = (0, 1, 2)
@@ -24,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

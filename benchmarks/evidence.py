@@ -12,7 +12,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -24,11 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from encore import launch
+from encore.compute_picture import draw_compute_picture, point_of
 from encore.config import settle_usual
 from encore.display import display_for
 from encore.errors import EncoreError
 from encore.interfaces import NOTHING, Plan
-from encore.keeper import Display
+from encore.keeper import Display, Interrupted
 from encore.record import describe_machine, find_commit
 from encore.results import show_results
 from encore.settings import RunSettings
@@ -59,6 +61,18 @@ def choose(
     if unknown:
         raise EncoreError(f"there is no group {unknown[0]!r} (known: {', '.join(groups)})")
     return Chosen({group: groups[group] for group in chosen.groups}, chosen.seeds)
+
+
+def carry_out(main: Callable[[], object]) -> None:
+    """Run a benchmark from the command line: mistakes are one sentence, and a signal is no traceback."""
+    try:
+        main()
+    except EncoreError as error:
+        print(f"encore: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except Interrupted as interrupted:
+        print("\nstopped and saved; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(128 + interrupted.signal_number) from None
 
 
 class Published(NamedTuple):
@@ -100,11 +114,11 @@ def compare(
         for group, grid in grids.items():
             _tune(wanted[group], grid, display, parallel)
     directories = [described.directory for described in wanted.values()]
-    folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
-    _keep(folder, wanted)
+    folder = folder_of(name)
+    keep_records(folder, wanted)
     tables = _tables(directories, published or {})
     console.print(tables, markup=False, highlight=False, soft_wrap=True)
-    (folder / "README.md").write_text(_describe(name, title, folder, tables), encoding="utf-8")
+    (folder / "README.md").write_text(describe(name, title, folder, tables), encoding="utf-8")
     console.print(f"\nkept in {folder}", soft_wrap=True)
     return folder
 
@@ -139,11 +153,26 @@ def _refuse_others(group: launch.Group, grid: Sequence[Plan] | None) -> None:
         raise EncoreError(f"{group.directory} was made with other settings: remove it to measure anew")
 
 
-def keep_printed(name: str, title: str, printed: str, remarks: str = "") -> None:
+def draw_costs(
+    folder: Path, names: Sequence[str], joined: Sequence[str], title: str, subtitles: Sequence[str]
+) -> None:
+    """Draw accuracy against SGD steps of groups whose records a folder holds, into it as compute.svg."""
+    points = {}
+    for name in names:
+        paths = sorted((folder / name).glob("seed-*/record.json"))
+        points[name] = point_of([json.loads(path.read_text(encoding="utf-8")) for path in paths])
+    picture = draw_compute_picture(points, joined, title, subtitles)
+    (folder / "compute.svg").write_text(picture, encoding="utf-8")
+
+
+def keep_printed(
+    name: str, title: str, printed: str, remarks: str = "", device: torch.device | None = None
+) -> Path:
     """Keep what a benchmark of speed has printed, with how much else the machine had to do."""
-    folder = RESULTS / f"{date.today():%Y-%m-%d}_{name}"
+    folder = folder_of(name)
     folder.mkdir(parents=True, exist_ok=True)
-    machine = describe_machine(torch.device("cpu"))
+    machine = describe_machine(device or torch.device("cpu"))
+    gpu = f"{machine['gpu']}, " if "gpu" in machine else ""
     shown = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
     (folder / "README.md").write_text(
         f"# {title}\n\n"
@@ -151,16 +180,23 @@ def keep_printed(name: str, title: str, printed: str, remarks: str = "") -> None
         f"```\n{shown}\n```\n\n{remarks}"
         f"- commit {find_commit()}\n"
         f"- {machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{machine['system']}\n"
+        f"{gpu}{machine['system']}\n"
         f"- load {os.getloadavg()[0]:.1f} at the end, of this benchmark and of all else on the machine\n"
         f"- encore {VERSION}, python {platform.python_version()}, torch {torch.__version__}, "
         f"pillow {PIL.__version__}\n",
         encoding="utf-8",
     )
     print(f"kept in {folder}")
+    return folder
 
 
-def _keep(folder: Path, groups: Mapping[str, launch.Group]) -> None:
+def folder_of(name: str) -> Path:
+    """Return the folder for today's results of a benchmark."""
+    return RESULTS / f"{date.today():%Y-%m-%d}_{name}"
+
+
+def keep_records(folder: Path, groups: Mapping[str, launch.Group]) -> None:
+    """Put the records of groups, and what describes them, into a folder in place of what was there."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, group in groups.items():
         for seed in group.seeds:
@@ -217,7 +253,8 @@ def _beside_published(directories: list[Path], published: Mapping[str, Published
     return table
 
 
-def _describe(name: str, title: str, folder: Path, tables: str) -> str:
+def describe(name: str, title: str, folder: Path, tables: str) -> str:
+    """Return the page of a folder of records: the command, the tables, and what they were measured on."""
     record = json.loads(next(iter(sorted(folder.glob("*/seed-*/record.json")))).read_text(encoding="utf-8"))
     process: dict[str, Any] = record["processes"][-1]
     machine = process["machine"]

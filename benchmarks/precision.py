@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import NamedTuple
 
-from benchmarks.evidence import compare
+from benchmarks.evidence import carry_out, compare
 from encore.settings import PlanSettings, RehearsalSettings, RunSettings, StreamSettings, TrainingSettings
 
 METHODS = ("er", "er-rar")
@@ -86,4 +86,4 @@ def accuracies(directory: Path) -> dict[int, float]:
 
 
 if __name__ == "__main__":
-    main()
+    carry_out(main)

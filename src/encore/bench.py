@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from signal import SIGKILL
 from statistics import median
@@ -69,6 +69,9 @@ class Case:
     num_ops: int
     runs: int = 1
     precision: str = "float32"
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the engine, such as {"engine.own_kernels": False}
 
 
 @dataclass
@@ -105,7 +108,7 @@ def measure(settings: BenchSettings) -> dict[str, Any]:
             left_out.append(f"for want of time: {names}; allow more with --seconds")
             break
         try:
-            contestants.append(_prepare(case, settings, shape, device))
+            contestants.append(prepare(case, settings, shape, device))
         except EncoreError as error:
             left_out.append(str(error))
     num_rounds = 0
@@ -113,7 +116,7 @@ def measure(settings: BenchSettings) -> dict[str, Any]:
         # By turns, and in turning order, so that whatever else the machine does slows all of them alike.
         first = num_rounds % len(contestants)
         for contestant in contestants[first:] + contestants[:first]:
-            contestant.seconds.append(_time(contestant.work, device))
+            contestant.seconds.append(measure_time(contestant.work, device))
             if num_rounds >= 1 and time.perf_counter() > end:
                 break
         num_rounds += 1
@@ -154,7 +157,7 @@ def _chosen_by_auto(device: torch.device) -> str:
     return type(chosen.chosen).__name__.lower()
 
 
-def _prepare(
+def prepare(
     case: Case, settings: BenchSettings, shape: tuple[int, int, int], device: torch.device
 ) -> Contestant:
     """Make a case, and let it learn some batches first: what is made only once is not measured."""
@@ -185,7 +188,7 @@ def _prepare(
             take_turns([turn(learner) for learner in learners], device, len(learners))
 
     for _ in range(3):  # the second makes recordings, and compiles
-        _time(work, device)
+        measure_time(work, device)
     plan = Plan(settings.repeats, case.num_ops, MAGNITUDE)
     peak = peak_memory(device)
     return Contestant(case, work, peak.get("gpu_peak_memory_bytes") or _peak_of_process(), [])
@@ -199,7 +202,7 @@ def _learner(
         num_classes=NUM_CLASSES,
         memory_size=MEMORY_SIZE,
         memory_batch_size=settings.batch_size,
-        parts={"model.width": settings.width, "engine": case.engine},
+        parts={"model.width": settings.width, "engine": case.engine, **case.options},
         precision=case.precision,
         device=str(device),
         seed=seed,
@@ -212,7 +215,8 @@ def _batch(size: int, shape: tuple[int, int, int]) -> Batch:
     return Batch(images, torch.randint(0, NUM_CLASSES, (size,), generator=generator))
 
 
-def _time(work: Callable[[], None], device: torch.device) -> float:
+def measure_time(work: Callable[[], None], device: torch.device) -> float:
+    """Return the seconds that work takes, with what it leaves to the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begun = time.perf_counter()
@@ -280,7 +284,7 @@ def compile_once(described: dict[str, Any]) -> None:
     settings = BenchSettings(**described | {"repeats": 1})
     torch.set_num_threads(settings.threads or 1)
     shape = (3, settings.image_size, settings.image_size)
-    _prepare(Case("compiled", "compiled", 0), settings, shape, torch.device(settings.device))
+    prepare(Case("compiled", "compiled", 0), settings, shape, torch.device(settings.device))
 
 
 def _forget_peak(device: torch.device) -> None:
