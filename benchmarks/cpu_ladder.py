@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from benchmarks.evidence import keep_printed
 from benchmarks.speed.rehearsal_step import make_bare_loop, make_batch, make_learner
 from encore.engines.compiled import Compiled
 from encore.errors import EncoreError
@@ -36,7 +37,7 @@ def main() -> None:
     """Measure the rungs, and print a table of each kind."""
     torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     keep_freed_memory()
-    console = Console(width=100, highlight=False)
+    console = Console(width=100, record=True, highlight=False)
     rungs = make_rungs()
     milliseconds: dict[str, list[tuple[float, float]]] = {name: [] for name in rungs}
     for number in range(ROUNDS + 3):
@@ -59,6 +60,7 @@ def main() -> None:
     console.print(f"{torch.get_num_threads()} thread(s), medians of {ROUNDS} rounds")
     console.print(table)
     show_processes(console)
+    keep_printed("cpu_ladder", "One iteration of ER-RAR on a CPU, rung by rung", console.export_text())
 
 
 def make_rungs() -> dict[str, Callable[[], Any]]:

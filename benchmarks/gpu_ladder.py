@@ -21,9 +21,10 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.evidence import carry_out, keep_printed
-from encore import own_kernels
+from encore import own_kernels, side_stream
 from encore.bench import BARE, BenchSettings, Case, Contestant, measure_time, prepare
 from encore.errors import EncoreError
+from encore.side_stream import SideStream
 from encore.tables import make_table
 
 ROUNDS = 15
@@ -32,13 +33,15 @@ PROFILED = 20  # incoming batches
 LISTED = 14  # kernels
 PLAIN = {"engine.own_kernels": False}
 BASE, EAGER = f"{BARE}, Pillow", "eager"
-AUGMENTED, WHOLE = "and own RandAugment", "and own convolutions: Encore"
+AUGMENTED, QUEUED = "and own RandAugment", "and own convolutions"
+WHOLE = "and weights' gradients beside: Encore"
 RUNGS = (
     Case(BASE, None, 1),
     Case(EAGER, "eager", 1),
     Case("compiled", "compiled", 1),
     Case("recorded as a graph", "graph", 1, options=PLAIN),
     Case(AUGMENTED, "graph", 1),
+    Case(QUEUED, "graph", 1),
     Case(WHOLE, "graph", 1),
     Case("two runs by turns", "graph", 1, 2),
     Case("four runs by turns", "graph", 1, 4),
@@ -71,7 +74,8 @@ def climb(cases: Sequence[Case], device: torch.device, console: Console) -> list
     shape = (3, SETTINGS.image_size, SETTINGS.image_size)
     for case in cases:
         try:
-            with only_augmentation() if case.name == AUGMENTED else nullcontext():
+            without = {AUGMENTED: only_augmentation, QUEUED: in_one_queue}.get(case.name, nullcontext)
+            with without():
                 ready.append(prepare(case, SETTINGS, shape, device))
         except EncoreError as error:
             console.print(f"without {case.name}: {error}")
@@ -135,6 +139,26 @@ def only_augmentation() -> Iterator[None]:
         yield
     finally:
         own_kernels.in_use = usual
+
+
+@contextmanager
+def in_one_queue() -> Iterator[None]:
+    """Let nothing that is recorded meanwhile go beside the rest."""
+    usual = side_stream.side_stream_of
+    side_stream.side_stream_of = lambda device: SameStream()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        side_stream.side_stream_of = usual
+
+
+class SameStream(SideStream):
+    """No second queue."""
+
+    @contextmanager
+    def begin(self, device: torch.device) -> Iterator[None]:
+        """Go on in the current one."""
+        yield
 
 
 if __name__ == "__main__":

@@ -17,9 +17,12 @@ def test_environment_is_set_unless_it_is_already(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     prepare_environment()
     assert {name: os.environ[name] for name in ENVIRONMENT} == ENVIRONMENT
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     prepare_environment()
     assert os.environ["OMP_WAIT_POLICY"] == "active"
+    assert "GOMP_SPINCOUNT" not in os.environ  # it would overrule what the user has said
 
 
 def test_command_sets_it_before_torch_is_imported() -> None:
@@ -28,13 +31,13 @@ def test_command_sets_it_before_torch_is_imported() -> None:
         "assert 'torch' not in sys.modules\n"
         "sys.argv = ['encore', '--version']\n"
         "command.run_command()\n"
-        "print(os.environ['OMP_WAIT_POLICY'])"
+        "print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
     printed = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
-    assert printed.stdout.split()[-1] == "passive"
+    assert printed.stdout.split()[-2:] == ["passive", "1000"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is what this is about")

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import cpu_ladder, precision, rival_worker, rivals, waiting
+from benchmarks import (
+    bandit_overhead,
+    cpu_ladder,
+    evidence,
+    gpu_ladder,
+    precision,
+    rival_worker,
+    rivals,
+    waiting,
+    whole_runs,
+)
 from rich.console import Console
 
+from encore.bench import BenchSettings
 from encore.errors import EncoreError
+from encore.settings import RunSettings, StreamSettings, TrainingSettings
 
 SIZES = {"width": 1, "batch": 2, "repeats": 2, "threads": 1}
 
@@ -95,3 +108,104 @@ def test_first_rung_and_last_do_the_same_work() -> None:
     ]  # fmt: skip
     for name in [*rungs][:4]:
         rungs[name]()
+
+
+def test_whole_runs_are_timed_and_compared_with_the_eager_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(whole_runs, "WORK", tmp_path / "runs")
+    monkeypatch.setattr(whole_runs, "METHODS", {"er": ["--repeats", "1"]})
+    small = ["--batch-size", "200", "--memory-size", "20", "--model.width", "1", "--device", "cpu"]
+    monkeypatch.setattr(whole_runs, "STREAM", small)
+    monkeypatch.setattr(whole_runs, "FIRST", 4)
+    monkeypatch.setattr(whole_runs, "EIGHT", (4, 5))
+    monkeypatch.setattr(whole_runs, "THREE", (4, 5))
+    whole_runs.main(["ready", "alone"])
+    assert "er, eager" not in capsys.readouterr().out
+    whole_runs.main(["eight", "eager"])
+    (folder,) = (tmp_path / "results").iterdir()
+    page = (folder / "README.md").read_text()
+    rows = {line.split("  ")[0]: line.split() for line in page.splitlines()}
+    alone, eight = rows["er-alone"], rows["er-eight"]
+    assert float(alone[1]) == float(alone[2])  # the command's seconds are those of its one run
+    assert float(eight[2]) == pytest.approx(float(eight[1]) / 2, abs=0.1)
+    assert sum(map(float, alone[4:7])) == pytest.approx(100, abs=0.2)
+    # On a CPU both engines are the eager one, and so the accuracies are the same.
+    assert rows["er, eager"][2:] == rows["er, graph"][2:]
+    record = json.loads((folder / "er-eight" / "seed-5" / "record.json").read_text())
+    assert rows["er, graph"][3] == f"{100 * record['metrics']['average_accuracy']:.2f}"
+    assert "SGD" in (folder / "er-alone" / "log.txt").read_text()
+    with pytest.raises(EncoreError, match="er-alone is there already: remove it to measure anew"):
+        whole_runs.main(["alone"])
+    with pytest.raises(EncoreError, match="there is no part 'both'"):
+        whole_runs.main(["both"])
+
+
+def test_command_that_fails_is_told_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_runs, "WORK", tmp_path)
+    monkeypatch.setattr(whole_runs, "STREAM", ["--memory-size", "0"])
+    with pytest.raises(EncoreError, match=r"ready-er-rar ended with 2: .*ready-er-rar.log says why"):
+        whole_runs.main(["ready"])
+
+
+def test_bandit_takes_as_many_steps_as_its_repeated_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(bandit_overhead, "WORK", tmp_path / "runs")
+    monkeypatch.setattr(bandit_overhead, "ROUNDS", 1)
+    settings = RunSettings(
+        StreamSettings(first_tasks=1, batch_size=60),
+        training=TrainingSettings(device="cpu"),
+        part_options={"model.width": 1},
+    )
+    monkeypatch.setattr(bandit_overhead, "ON_CPU", settings)
+    monkeypatch.setattr(bandit_overhead, "ON_GPU", settings)
+    bandit_overhead.main()
+    (folder,) = (tmp_path / "results").iterdir()
+    page = (folder / "README.md").read_text()
+    assert "python -m benchmarks.bandit_overhead" in page
+    assert [line.split()[0] for line in page.splitlines() if line.startswith("bpg")] == [
+        "bpg",
+        "bpg_published",
+    ]
+
+
+def test_rungs_on_a_gpu_are_timed_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rung with the eager engine, as it is the table that is looked at."""
+    monkeypatch.setattr(gpu_ladder, "ROUNDS", 2)
+    monkeypatch.setattr(gpu_ladder, "SETTINGS", BenchSettings(image_size=8, width=1, batch_size=2, repeats=1))
+    cases = [
+        replace(case, engine=case.engine and "eager", options={}, runs=min(case.runs, 2))
+        for case in gpu_ladder.RUNGS
+    ]
+    console = Console(width=110, record=True)
+    ready = gpu_ladder.climb(cases, torch.device("cpu"), console)
+    assert [made.case for made in ready] == cases
+    assert {len(made.seconds) for made in ready} == {2}
+    console.print(gpu_ladder.ladder(ready))
+    shown = console.export_text()
+    assert all(case.name in shown for case in cases)
+
+
+def test_ladder_of_a_gpu_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(EncoreError, match="needs a GPU with CUDA"):
+        gpu_ladder.main()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_ladder_of_a_gpu_shows_own_kernels_beside_cudnn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(gpu_ladder, "ROUNDS", 1)
+    cases = [case for case in gpu_ladder.RUNGS if case.runs <= 2 and case.engine != "compiled"]
+    monkeypatch.setattr(gpu_ladder, "RUNGS", cases)
+    gpu_ladder.main()
+    page = next((tmp_path / "results").iterdir()).joinpath("README.md").read_text()
+    assert "convolve" in page
+    assert all(case.name in page for case in cases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -12,6 +12,8 @@ from encore.errors import EncoreError
 
 MOST_THREADS = 1024  # torch would try to start any number
 MOST_THREADS_UNASKED = 8  # a batch of twenty small images has not work for more
+FEW_IMAGES = 256
+MOST_PIXELS = 2**20
 SMALL_IMAGE = 8 * 8  # pixels; up to here a second thread gives little (docs/decisions.md)
 
 
@@ -49,6 +51,19 @@ def enough_memory() -> Iterator[None]:
         if isinstance(error, RuntimeError) and "memory" not in reason.lower():
             raise
         raise EncoreError(f"it does not fit: {reason}; choose a smaller memory or network") from error
+
+
+def images_at_a_time(device: torch.device, image_shape: Sequence[int]) -> int:
+    """Return how many images go through a network at a time where nothing is learnt from them.
+
+    A GPU waits for Python if they are few. More than these take memory for maps that it may need elsewhere.
+
+    >>> [images_at_a_time(torch.device(name), (3, 32, 32)) for name in ("cpu", "cuda")]
+    [256, 1024]
+    """
+    if device.type == "cpu":
+        return FEW_IMAGES
+    return max(FEW_IMAGES, MOST_PIXELS // (image_shape[1] * image_shape[2]))
 
 
 def choose_threads(image_shape: tuple[int, int, int]) -> int:

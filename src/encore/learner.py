@@ -15,7 +15,7 @@ from torch import Tensor
 from encore import checkpoint, registry
 from encore.checks import Array, check_batch, check_images
 from encore.config import LearnerConfig, resolve_parts, usual
-from encore.device import resolve_device
+from encore.device import images_at_a_time, resolve_device
 from encore.errors import EncoreError
 from encore.execution import resolve_precision
 from encore.interfaces import (
@@ -26,8 +26,6 @@ from encore.interfaces import (
 )
 from encore.pixels import as_floats
 from encore.rehearsal import Rehearsal
-
-CHUNK = 256  # images predicted at a time
 
 
 class Learner(Rehearsal):
@@ -115,6 +113,11 @@ class Learner(Rehearsal):
         learner._begin(config, plan, device)
         return learner
 
+    @property
+    def images_at_a_time(self) -> int:
+        """How many images are predicted at a time, of all that are given."""
+        return images_at_a_time(self.device, self.config.image_shape)
+
     def _begin(self, config: LearnerConfig, plan: Plan, device: torch.device) -> None:
         super().__init__(config, device)
         self.plan = plan
@@ -165,7 +168,8 @@ class Learner(Rehearsal):
                 self.classifier.fit(self._answering, self.memory)
                 self._classifier_is_fitted = True
             scored = [
-                self.classifier.scores(self._answering, as_floats(part)) for part in checked.split(CHUNK)
+                self.classifier.scores(self._answering, as_floats(part))
+                for part in checked.split(self.images_at_a_time)
             ]
             return torch.cat(scored).to(images.device if isinstance(images, Tensor) else "cpu")
         finally:

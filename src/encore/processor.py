@@ -10,18 +10,19 @@ import os
 import sys
 from functools import cache
 
-# While the threads of torch wait for each other, they sleep. By default they spin, and on a machine that does
-# something else besides, each holds the core that the one it waits for would need (docs/speed.md).
-ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
+# While the threads of torch wait for each other, they look a thousand times and then sleep. By default they
+# go on looking, and on a machine that does something else besides, each holds the core that the one it waits
+# for would need (docs/speed.md). The second name is libgomp's own; other libraries sleep at once.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names in glibc's malloc.h
 _LARGEST_KEPT = 2**26  # bytes of a block; larger ones are given back at once
 
 
 def prepare_environment() -> None:
-    """Set what torch reads when it is imported, unless it is set already."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    """Set what torch reads when it is imported, unless some of it is set already."""
+    if not ENVIRONMENT.keys() & os.environ.keys():
+        os.environ.update(ENVIRONMENT)
 
 
 @cache

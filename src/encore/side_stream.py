@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 
@@ -34,3 +35,13 @@ class SideStream:
         """Let the current stream go on when what was begun is done; the host does not wait."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
+@cache
+def side_stream_of(device: torch.device) -> SideStream:
+    """Return the one queue that a device's gradients of weights share.
+
+    Nothing may be allocated while something is begun there: PyTorch would hand the memory out again without
+    asking whether streams other than this one have done with it.
+    """
+    return SideStream()

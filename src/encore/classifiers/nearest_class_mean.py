@@ -6,11 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from encore.device import images_at_a_time
 from encore.interfaces import Model
 from encore.memory import Memory
 from encore.pixels import as_floats
-
-CHUNK = 256  # exemplars encoded at a time
 
 
 class NearestClassMean:
@@ -30,7 +29,8 @@ class NearestClassMean:
     def fit(self, model: Model, memory: Memory) -> None:
         """Encode all filled slots, and average them by class."""
         images, labels = memory.filled()
-        chunks = (chunk.to(labels.device) for chunk in images.split(CHUNK))
+        size = images_at_a_time(labels.device, images.shape[1:])
+        chunks = (chunk.to(labels.device) for chunk in images.split(size))
         features = torch.cat([_encode(model, as_floats(chunk)) for chunk in chunks])
         num_classes = model.num_classes
         sums = features.new_zeros(num_classes, model.num_features).index_add_(0, labels, features)

@@ -1,7 +1,8 @@
 """The pieces of a residual network, each with its way back, on the kernels of convolution.py.
 
 `stem` is a convolution, normalised and rectified; `basic_block` is two of them beside a shortcut. In training
-mode both give what the modules give, but for rounding, with a fraction of the kernels.
+mode both give what the modules give, but for rounding, with a fraction of the kernels. The gradients of the
+weights, which nothing waits for, are queued beside the rest; what they read keeps a name until they are done.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import triton
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from encore import side_stream
 from encore.kernels import convolution as kernels
 
 MOST_ROWS = 128  # pixels that a program computes
@@ -103,10 +105,13 @@ class _Stem(torch.autograd.Function):
         back_sums, weight_gradient = _zeros(maps, sum(sizes)).split(sizes)
         g = _finish_back(out_gradient, out, raw, back_sums)
         raw_gradient, *norm_gradients = _normalise_back(g, raw, back_sums)
+        beside = side_stream.side_stream_of(maps.device)
+        with beside.begin(maps.device):
+            weight_gradient = _correlate(raw_gradient, maps, layer.weight, 1, weight_gradient)
         maps_gradient = None
         if ctx.needs_input_grad[0]:
             maps_gradient = _convolve_back(raw_gradient, layer.weight, maps, 1)
-        weight_gradient = _correlate(raw_gradient, maps, layer.weight, 1, weight_gradient)
+        beside.wait()
         return maps_gradient, None, weight_gradient, *norm_gradients
 
 
@@ -137,22 +142,27 @@ class _BasicBlock(torch.autograd.Function):
         pieces = _zeros(maps, sum(sizes)).split(sizes)
         back_sums, weight_gradients = pieces[:num_layers], pieces[num_layers:]
 
-        side_gradients: list[Tensor] = []
+        beside = side_stream.side_stream_of(maps.device)
+        shortcut_gradients: list[Tensor] = []
         if num_layers == 2:
-            beside = g = _finish_back(out_gradient, out, raws[1], back_sums[1])
+            through_shortcut = g = _finish_back(out_gradient, out, raws[1], back_sums[1])
         else:
             g = _finish_back(out_gradient, out, raws[1], back_sums[1], raws[2], back_sums[2])
-            side_gradient, *side_norm = _normalise_back(g, raws[2], back_sums[2])
-            beside = _convolve_back(side_gradient, weights[2], maps, stride)
-            side_weight = _correlate(side_gradient, maps, weights[2], stride, weight_gradients[2])
-            side_gradients = [side_weight, *side_norm]
+            shortcut_gradient, *shortcut_norm = _normalise_back(g, raws[2], back_sums[2])
+            with beside.begin(maps.device):
+                weight = _correlate(shortcut_gradient, maps, weights[2], stride, weight_gradients[2])
+            through_shortcut = _convolve_back(shortcut_gradient, weights[2], maps, stride)
+            shortcut_gradients = [weight, *shortcut_norm]
         second_gradient, *second_norm = _normalise_back(g, raws[1], back_sums[1])
+        with beside.begin(maps.device):
+            second_weight = _correlate(second_gradient, between, weights[1], 1, weight_gradients[1])
         g = _convolve_back(second_gradient, weights[1], between, 1, raw=raws[0], back_sums=back_sums[0])
-        second_weight = _correlate(second_gradient, between, weights[1], 1, weight_gradients[1])
         first_gradient, *first_norm = _normalise_back(g, raws[0], back_sums[0])
-        maps_gradient = _convolve_back(first_gradient, weights[0], maps, stride, add=beside)
-        first_weight = _correlate(first_gradient, maps, weights[0], stride, weight_gradients[0])
-        gradients = [first_weight, *first_norm, second_weight, *second_norm, *side_gradients]
+        with beside.begin(maps.device):
+            first_weight = _correlate(first_gradient, maps, weights[0], stride, weight_gradients[0])
+        maps_gradient = _convolve_back(first_gradient, weights[0], maps, stride, add=through_shortcut)
+        beside.wait()
+        gradients = [first_weight, *first_norm, second_weight, *second_norm, *shortcut_gradients]
         return maps_gradient, None, None, *gradients
 
 
