@@ -77,8 +77,9 @@ def climb(cases: Sequence[Case], device: torch.device, console: Console) -> list
             without = {AUGMENTED: only_augmentation, QUEUED: in_one_queue}.get(case.name, nullcontext)
             with without():
                 ready.append(prepare(case, SETTINGS, shape, device))
-        except EncoreError as error:
-            console.print(f"without {case.name}: {error}")
+        except Exception as error:  # torch's compiler fails in ways of its own
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            console.print(f"without {case.name}: {reason}")
     for number in range(ROUNDS):
         first = number % len(ready)
         for made in ready[first:] + ready[:first]:
