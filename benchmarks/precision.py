@@ -1,7 +1,7 @@
 """Does training in bfloat16 cost accuracy? ER and ER-RAR in both precisions, over the same seeds.
 
     python -m benchmarks.precision digits     five seeds, K = 10, a memory of 50: a few minutes
-    python -m benchmarks.precision cifar100   five seeds, K = 3, the first two tasks, a memory of 500: 15 minutes
+    python -m benchmarks.precision cifar100   five seeds, K = 3, two tasks, a memory of 500: 15 minutes
 
 The two differ in rounding alone, but training makes small changes large, as another seed does. After the
 table of all runs come the differences, seed by seed, and beside them the deviation between seeds.

@@ -69,9 +69,7 @@ class Case:
     num_ops: int
     runs: int = 1
     precision: str = "float32"
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of the engine, such as {"engine.own_kernels": False}
+    options: Mapping[str, Any] = field(default_factory=dict)  # such as {"engine.own_kernels": False}
 
 
 @dataclass

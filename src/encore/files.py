@@ -60,10 +60,11 @@ def leftovers(folder: Path, pattern: str = "*") -> list[Path]:
 
 def remove(leftover: Path) -> None:
     """Remove a file, or a folder of what was half written; nothing where there is nothing."""
-    if leftover.is_dir():
-        shutil.rmtree(leftover)
-    else:
-        leftover.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # another process may be clearing, too
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
 
 
 def bytes_held(path: Path) -> int:
