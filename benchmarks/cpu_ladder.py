@@ -74,7 +74,8 @@ def make_rungs() -> dict[str, Callable[[], Any]]:
     def fused_sgd() -> Learner:
         learner = make_learner()
         rate = learner.config.learning_rate
-        learner.optimizer = torch.optim.SGD(learner.model.parameters(), lr=rate, fused=True)
+        fused: Any = torch.optim.SGD(learner.model.parameters(), lr=rate, fused=True)
+        learner.optimizer = fused
         return learner
 
     def default_layout() -> Learner:

@@ -35,7 +35,12 @@ def main() -> None:
 
     torch.set_num_threads(sizes["threads"])
     torch.manual_seed(0)
-    steps = _count_steps(torch)
+    kinds: list[Any] = [torch.optim.SGD]
+    if name == "encore":
+        from encore.descent import GradientDescent
+
+        kinds = [GradientDescent]
+    steps = _count_steps(*kinds)
     learn = {"bare": bare, "encore": encore, "capymoa": capymoa, "avalanche": avalanche}[name](sizes)
     learn(1)
     say({"ready": True, "versions": versions(name)})
@@ -51,16 +56,19 @@ def say(answer: dict[str, Any]) -> None:
     print(f"answer {json.dumps(answer)}", flush=True)
 
 
-def _count_steps(torch: Any) -> list[int]:
-    """Return a list that grows by one with every SGD step."""
+def _count_steps(*kinds: Any) -> list[int]:
+    """Return a list that grows by one with every step of these kinds of SGD."""
     steps: list[int] = []
-    real = torch.optim.SGD.step
 
-    def step(self: Any, *arguments: Any) -> Any:
-        steps.append(1)
-        return real(self, *arguments)
+    def counting(real: Any) -> Any:
+        def step(self: Any, *arguments: Any) -> Any:
+            steps.append(1)
+            return real(self, *arguments)
 
-    torch.optim.SGD.step = step
+        return step
+
+    for kind in kinds:
+        kind.step = counting(kind.step)
     return steps
 
 

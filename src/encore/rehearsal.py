@@ -13,6 +13,7 @@ from torch import Tensor
 
 from encore.augment.augmentation import make_augmentation
 from encore.config import LearnerConfig
+from encore.descent import GradientDescent
 from encore.device import enough_memory
 from encore.engines.eager import Eager
 from encore.errors import EncoreError
@@ -61,11 +62,7 @@ class Rehearsal:
             self._stored_shapes = self.objective.stored_shapes(self.model)
             self.memory = Memory(num_slots, config.image_shape, device, self._stored_shapes)
         learnt = (*self.model.parameters(), *self.objective.parameters())
-        self.optimizer = torch.optim.SGD(
-            [parameter for parameter in learnt if parameter.requires_grad],
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-        )
+        self.optimizer = GradientDescent(learnt, config.learning_rate, config.weight_decay)
         self.classifier: Classifier = config.make_part("classifier")
         self.engine = self._make_engine()
         self.rand_augment = make_augmentation(config.operation_space)
@@ -194,7 +191,6 @@ class Rehearsal:
         """Return all that has changed since the learner was made."""
         return {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
             "memory": self.memory.state_dict(),
             "generators": self.draws.state_dict(),
             "parts": {
@@ -207,7 +203,6 @@ class Rehearsal:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become what the state describes."""
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
         self.memory.load_state_dict(state["memory"])
         self.draws.load_state_dict(state["generators"])
         parts = self._parts()

@@ -142,8 +142,9 @@ def test_teacher_is_replaced_in_place_and_not_learnt() -> None:
         assert_same_state(learner.objective.teacher.state_dict(), learner.model.state_dict())
     assert places == {name: value.data_ptr() for name, value in learner.objective.state_dict().items()}
     assert learner.objective.num_tasks.item() == 2
-    learnt = {id(parameter) for group in learner.optimizer.param_groups for parameter in group["params"]}
-    assert learnt == {id(parameter) for parameter in learner.model.parameters()}
+    assert {id(weight) for weight in learner.optimizer.weights} == {
+        id(parameter) for parameter in learner.model.parameters()
+    }
 
 
 @pytest.mark.parametrize(

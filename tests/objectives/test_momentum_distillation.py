@@ -201,8 +201,9 @@ def test_teacher_is_part_of_the_state() -> None:
     other = make_learner(method="mkd", seed=1)
     other.load_state_dict(learner.state_dict())
     assert_same_state(other.objective.state_dict(), teacher)
-    learnt = [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
-    assert len(learnt) == len(list(learner.model.parameters())), "the teacher is not learnt by gradients"
+    assert len(learner.optimizer.weights) == len(list(learner.model.parameters())), (
+        "the teacher is not learnt by gradients"
+    )
 
 
 def test_wrong_options_are_refused() -> None:
