@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -505,7 +506,9 @@ def test_brackets_in_a_path_are_part_of_it(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize("delay", [0.02, 0.1])
 def test_stopping_at_the_start_leaves_no_traceback(tmp_path: Path, delay: float) -> None:
     command = [sys.executable, "-m", "encore", "run", *FAST, "--out", str(tmp_path / "runs")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    # Who runs the tests in the background may have them ignore SIGINT, and what they start, too.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heeding)
     time.sleep(delay)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
