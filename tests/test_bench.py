@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import time
+import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -39,10 +42,9 @@ def test_verb_prints_a_table_and_keeps_the_numbers(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     options = ["--image-size", "8", "--width", "2", "--batch-size", "2", "--repeats", "2", "--threads", "1"]
-    begun = time.perf_counter()
+    monkeypatch.setattr(bench, "SHARE_FOR_MEASURING", -1000.0)  # all, on a slow machine, too
     kept = tmp_path / "numbers.json"
     assert main(["bench", *options, "--device", "cpu", "--seconds", "1", "--json", str(kept)]) == 0
-    assert time.perf_counter() - begun < 20
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("written to"))
     assert "Left out: the engine compiled needs a C++ compiler" in shown
@@ -84,16 +86,22 @@ def test_cases_are_what_can_work_on_a_device(monkeypatch: pytest.MonkeyPatch) ->
     assert all(case.precision == "float32" for case in list_cases(BenchSettings(), torch.device("cpu")))
 
 
-def test_compiling_that_takes_too_long_is_ended() -> None:
+def test_compiling_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         registry.make("engine", "compiled", Randomness(0))
     except EncoreError as error:
         pytest.skip(str(error))
-    begun = time.perf_counter()
+    started = []
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(bench, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
     reason = bench._compile_beforehand(BenchSettings(**TINY), torch.device("cpu"), 0.2)  # type: ignore[arg-type]
     assert reason is not None
     assert "was not ready after 0 seconds of compiling" in reason
-    assert time.perf_counter() - begun < 10
+    assert started[0].returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("wrong", [{"seconds": 0.0}, {"width": 0}, {"runs": 0}, {"repeats": 0}])
