@@ -10,15 +10,15 @@ turns, and in every other round the repeated run comes first.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
 
-from benchmarks.evidence import WORK, carry_out, keep_printed
+from benchmarks.evidence import carry_out, keep_printed
 from encore import launch
 from encore.display import Quiet
 from encore.errors import EncoreError
@@ -36,13 +36,11 @@ def main() -> None:
     """Measure each bandit, print the table, and keep it."""
     on_gpu = torch.cuda.is_available()
     settings = ON_GPU if on_gpu else ON_CPU
-    work = WORK / "bandit_overhead"
-    if work.exists():
-        raise EncoreError(f"{work} is there already: remove it to measure anew")
     console = Console(width=100, record=True, highlight=False)
     table = make_table("", "steps", "ms a step", "its plans\nrepeated", "more %\nmedian", "least", "most")
     for name in CONTROLLERS:
-        choosing, repeating, steps = measure(settings, name, work / name)
+        with TemporaryDirectory() as work:
+            choosing, repeating, steps = measure(settings, name, Path(work))
         more = [100 * (ours / theirs - 1) for ours, theirs in zip(choosing, repeating, strict=True)]
         table.add_row(
             name,
@@ -56,7 +54,6 @@ def main() -> None:
     console.print(f"Training, without evaluations; medians of {ROUNDS} rounds by turns; {data}.")
     device = torch.device("cuda" if on_gpu else "cpu")
     keep_printed("bandit_overhead", "What choosing costs a run", console.export_text(), device=device)
-    shutil.rmtree(work)
 
 
 def measure(settings: RunSettings, controller: str, work: Path) -> tuple[list[float], list[float], int]:
@@ -85,11 +82,10 @@ def measure(settings: RunSettings, controller: str, work: Path) -> tuple[list[fl
 
 def train(settings: RunSettings, directory: Path) -> tuple[float, int]:
     """Return the seconds of training, and the steps, of a run."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
     launch.start(settings, [SEED], directory, Quiet())
     record = json.loads((directory / f"seed-{SEED}" / "record.json").read_text(encoding="utf-8"))
     return sum(record["seconds_per_task"]["training"]), record["sgd_steps"]
 
 
 if __name__ == "__main__":
-    carry_out(main)
+    carry_out(main, goes_on=False)

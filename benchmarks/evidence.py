@@ -63,16 +63,22 @@ def choose(
     return Chosen({group: groups[group] for group in chosen.groups}, chosen.seeds)
 
 
-def carry_out(main: Callable[[], object]) -> None:
-    """Run a benchmark from the command line: mistakes are one sentence, and a signal is no traceback."""
+def carry_out(main: Callable[[], object], *, goes_on: bool = True) -> None:
+    """Run a benchmark from the command line: mistakes are one sentence, and a signal is no traceback.
+
+    `goes_on`: what was interrupted is resumed when it is started again, as comparisons are.
+    """
     try:
         main()
     except EncoreError as error:
         print(f"encore: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except Interrupted as interrupted:
-        print("\nstopped and saved; the same command goes on from here", file=sys.stderr)
+        print(f"\nstopped{'; the same command goes on from here' * goes_on}", file=sys.stderr)
         raise SystemExit(128 + interrupted.signal_number) from None
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 class Published(NamedTuple):

@@ -170,6 +170,16 @@ def test_mistake_on_the_command_line_is_one_sentence(capsys: pytest.CaptureFixtu
     assert said.count("\n") == 1
 
 
+def test_ctrl_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as stopped:
+        evidence.carry_out(stop)
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == "\nstopped\n"
+
+
 def test_groups_and_seeds_are_chosen_on_the_command_line() -> None:
     groups = {"one": SMALL, "two": SMALL}
     assert evidence.choose("trial", groups, (0, 1), []) == (groups, [0, 1])

@@ -153,7 +153,6 @@ def test_bandit_takes_as_many_steps_as_its_repeated_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evidence, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(bandit_overhead, "WORK", tmp_path / "runs")
     monkeypatch.setattr(bandit_overhead, "ROUNDS", 1)
     settings = RunSettings(
         StreamSettings(first_tasks=1, batch_size=60),
